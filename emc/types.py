@@ -1,0 +1,89 @@
+"""Records that flow through the package, and the legend of their axes.
+
+Legend: `B` episodes, `T` steps, `T1 = T + 1` moments around them, `N` agents, `A` actions, `O` observation, `S` state, `H` hidden,
+`K` values per step (1 for a team value, N for independent learners), `R C` rows and columns of a map.
+What belongs to step t has T entries; what surrounds it has T1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
+
+UNAVAILABLE = -9_999_999.0  # finite, so that masked values survive arithmetic on padding
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvSpec:
+    """The fixed sizes of an environment: all that a network or a buffer needs to know before the first step."""
+
+    n_agents: int
+    n_actions: int
+    obs_size: int
+    state_size: int
+    episode_limit: int
+    obs_dtype: str = "float32"  # as stored: "bool" for one-hot observations makes the replay four times smaller
+    state_dtype: str = "float32"
+    unit_size: int = 0  # features per agent at the head of the state (StarCraft-like maps); 0 where there is no such layout
+    winnable: bool = True  # whether `won` means anything; otherwise results are reported as returns
+    map_shape: tuple[int, int] = (0, 0)  # rows and columns of the map that `Environment.occupancy` draws on
+
+
+class Timestep(eqx.Module):
+    """What an environment shows after a reset or a step; reward and flags belong to the action that led here."""
+
+    obs: Shaped[Array, "N O"]
+    state: Shaped[Array, " S"]
+    available: Bool[Array, "N A"]
+    reward: Float[Array, ""]
+    terminated: Bool[Array, ""]  # the episode is over and there is nothing beyond: no bootstrap
+    truncated: Bool[Array, ""]  # the episode was cut by a limit that is not part of the task: bootstrap
+    won: Bool[Array, ""]
+
+
+class Episodes(eqx.Module):
+    """Whole episodes in padded rows; a row never continues into another episode, and everything after its end is zero."""
+
+    obs: Shaped[Array, "*B T1 N O"]
+    state: Shaped[Array, "*B T1 S"]
+    available: Bool[Array, "*B T1 N A"]
+    action: Int[Array, "*B T N"]
+    reward: Float[Array, "*B T"]
+    terminated: Bool[Array, "*B T"]  # no bootstrap at this step
+    played: Bool[Array, "*B T"]  # False on padding
+    choice: PyTree = ()  # decisions that cannot be recomputed from the rest (a latent, a role); () if there are none
+
+    @property
+    def length(self) -> Int[Array, "*B"]:
+        """Steps played in each episode."""
+        return jnp.sum(self.played, axis=-1)
+
+
+class AgentValues(eqx.Module):
+    """What a mixer may see of the agents at one moment."""
+
+    chosen: Float[Array, " N"]  # Q_i of the action taken
+    greedy: Float[Array, " N"]  # max over available actions of Q_i
+    action: Int[Array, " N"]
+
+
+class Unroll(eqx.Module):
+    """A policy run over whole episodes."""
+
+    q: Float[Array, "*B T1 N A"]
+    hidden: Float[Array, "*B T1 N H"]
+
+
+def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."] | Float[Array, "..."]) -> Float[Array, ""]:
+    """Mean of `values` where `mask` holds; zero when it holds nowhere."""
+    weights = jnp.broadcast_to(mask, values.shape).astype(values.dtype)
+    return jnp.sum(values * weights) / jnp.maximum(jnp.sum(weights), 1.0)
+
+
+def bytes_of(tree: PyTree) -> int:
+    """Size of all arrays (or array shapes) in a pytree."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
