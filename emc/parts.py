@@ -97,3 +97,50 @@ class Memory(Part):
     @abc.abstractmethod
     def metrics(self, state: PyTree) -> Metrics:
         """How full the memory is."""
+
+
+class Nets(eqx.Module):
+    """All weights that one value function is made of, trained by one optimiser and copied to one target."""
+
+    policy: PyTree
+    mixer: PyTree
+    loss: PyTree  # what a loss adds of its own; () for most
+
+
+class Fit(eqx.Module):
+    """How well values fit their targets, per step."""
+
+    loss: Float[Array, "B T K"]
+    q: Float[Array, "B T K"]  # the value that is being fitted
+    error: Float[Array, "B T K"]  # its temporal-difference error
+    regulariser: Float[Array, "B T"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueLoss(Part):
+    """What the team's value is fitted to."""
+
+    @abc.abstractmethod
+    def init_net(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy) -> PyTree:
+        """Fresh weights of what the loss adds of its own."""
+
+    @abc.abstractmethod
+    def __call__(
+        self, policy: Policy, mixer: Mixer, online: Nets, target: Nets, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+    ) -> Fit:
+        """Errors along whole episodes; differentiable in `online` only."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Curiosity(Part):
+    """What is novel."""
+
+    @abc.abstractmethod
+    def init(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy, policy_net: PyTree) -> PyTree:
+        """Fresh state; `policy_net` holds the initial weights of the agents."""
+
+    @abc.abstractmethod
+    def learn(
+        self, state: PyTree, batch: Episodes, policy: Policy, gamma: float, env_steps: Int[Array, ""]
+    ) -> tuple[PyTree, Float[Array, "B T"], Metrics]:
+        """One gradient step; also the bonus of each step, already weighted, as it was before the step."""

@@ -1,0 +1,6 @@
+"""What is novel: intrinsic rewards."""
+
+from emc.curiosity.none import NoCuriosity
+from emc.curiosity.value import ValueCuriosity
+
+__all__ = ["NoCuriosity", "ValueCuriosity"]

@@ -1,0 +1,24 @@
+"""No curiosity: nothing is novel."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from emc.parts import Curiosity, Metrics, Policy
+from emc.types import EnvSpec, Episodes
+
+
+@dataclasses.dataclass(frozen=True)
+class NoCuriosity(Curiosity):
+    """Pays no bonus."""
+
+    def init(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy, policy_net: PyTree) -> tuple[()]:
+        return ()
+
+    def learn(
+        self, state: tuple[()], batch: Episodes, policy: Policy, gamma: float, env_steps: Int[Array, ""]
+    ) -> tuple[tuple[()], Float[Array, "B T"], Metrics]:
+        return (), jnp.zeros_like(batch.reward), {}

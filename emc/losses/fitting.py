@@ -1,0 +1,83 @@
+"""Fitting a value function: one gradient step on a batch, and its target network. Shared by the inference and the curiosity module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from emc.parts import Fit, Metrics, Mixer, Nets, Policy, ValueLoss
+from emc.types import EnvSpec, Episodes, masked_mean
+
+
+class ValueState(eqx.Module):
+    """A value function in training."""
+
+    online: Nets
+    target: Nets
+    optimiser: optax.OptState
+    updates: Int[Array, ""]  # gradient steps taken
+
+
+class ValueFunction(eqx.Module):
+    """What is fitted and how: parts and numbers, nothing that changes."""
+
+    policy: Policy = eqx.field(static=True)
+    mixer: Mixer = eqx.field(static=True)
+    loss: ValueLoss = eqx.field(static=True)
+    optimiser: optax.GradientTransformation = eqx.field(static=True)
+    gamma: float = eqx.field(static=True)
+    target_interval: int = eqx.field(static=True)  # gradient steps between hard copies to the target
+
+    def init(self, key: PRNGKeyArray, spec: EnvSpec) -> ValueState:
+        """Fresh weights; the target starts as their copy."""
+        policy_key, mixer_key, loss_key = jax.random.split(key, 3)
+        return self.start(
+            Nets(self.policy.init_net(policy_key, spec), self.mixer.init(mixer_key, spec), self.loss.init_net(loss_key, spec, self.policy))
+        )
+
+    def start(self, nets: Nets) -> ValueState:
+        """Begin training from given weights."""
+        return ValueState(nets, jax.tree.map(jnp.copy, nets), self.optimiser.init(nets), jnp.zeros((), jnp.int32))
+
+    def update(
+        self,
+        state: ValueState,
+        batch: Episodes,
+        reward: Float[Array, "B T"],
+        extra_loss: Callable[[Fit], Float[Array, ""]] = lambda fit: jnp.zeros(()),
+    ) -> tuple[ValueState, Fit, Metrics]:
+        """One gradient step, then a hard copy to the target if one is due."""
+
+        def objective(online: Nets) -> tuple[Float[Array, ""], Fit]:
+            fit = self.loss(self.policy, self.mixer, online, state.target, batch, reward, self.gamma)
+            loss = masked_mean(fit.loss, batch.played[..., None]) + _mean_regulariser(fit, batch)
+            return loss + extra_loss(fit), fit
+
+        (loss, fit), gradient = jax.value_and_grad(objective, has_aux=True)(state.online)
+        step, optimiser = self.optimiser.update(gradient, state.optimiser, state.online)
+        online = optax.apply_updates(state.online, step)
+        updates = state.updates + 1
+        copy = updates % self.target_interval == 0
+        target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, state.target)
+        played = batch.played[..., None]
+        metrics = {
+            "loss": loss,
+            "gradient_norm": optax.tree.norm(gradient),
+            "parameter_norm": optax.tree.norm(online),
+            "td_error": masked_mean(jnp.abs(fit.error), played),
+            "q": masked_mean(fit.q, played),
+            "target": masked_mean(fit.q - fit.error, played),
+        }
+        return ValueState(online, target, optimiser, updates), fit, metrics
+
+
+def _mean_regulariser(fit: Fit, batch: Episodes) -> Float[Array, ""]:
+    """Mean over the moments up to the longest episode's last step, the shorter ones' endings and padding included, as in released QPLEX."""
+    longest = jnp.max(batch.length)
+    inside = jnp.arange(fit.regulariser.shape[1]) < longest
+    return jnp.sum(fit.regulariser * inside) / jnp.maximum(fit.regulariser.shape[0] * longest, 1)

@@ -1,0 +1,54 @@
+"""QMIX (Rashid et al. 2018): a two-layer network of the agents' values whose weights, made from the state, are never negative."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray, Shaped
+
+from emc.nets import MLP, Linear, torch_sequential
+from emc.parts import Mixed, Mixer
+from emc.types import AgentValues, EnvSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class QMIX(Mixer):
+    """Monotone in every agent's value, so each agent's greedy action is the team's."""
+
+    embed: int = 32  # width of the mixing layer
+    hypernet: int = 64  # width of the networks that make its weights
+
+    def init(self, key: PRNGKeyArray, spec: EnvSpec) -> MonotoneNet:
+        keys = jax.random.split(key, 4)
+        state, embed = spec.state_size, self.embed
+        return MonotoneNet(
+            first_weight=MLP.init(keys[0], (state, self.hypernet, embed * spec.n_agents)),
+            first_bias=Linear.init(keys[1], state, embed),
+            last_weight=MLP.init(keys[2], (state, self.hypernet, embed)),
+            value=MLP.init(keys[3], (state, embed, 1)),
+        )
+
+    def __call__(self, net: MonotoneNet, values: AgentValues, state: Shaped[Array, " S"]) -> Mixed:
+        s = state.astype(jnp.float32)
+        first = jnp.abs(net.first_weight(s)).reshape(values.chosen.shape[0], self.embed)
+        hidden = jax.nn.elu(values.chosen @ first + net.first_bias(s))
+        q = jnp.sum(hidden * jnp.abs(net.last_weight(s)), keepdims=True) + net.value(s)
+        return Mixed(q, jnp.zeros(()))
+
+
+class MonotoneNet(eqx.Module):
+    """The hyper-networks of the mixing layers and the state's own value."""
+
+    first_weight: MLP
+    first_bias: Linear
+    last_weight: MLP
+    value: MLP
+
+    @property
+    def torch_names(self) -> dict[str, str]:
+        """PyMARL's names of these weights."""
+        names = {"first_weight": "hyper_w_1", "last_weight": "hyper_w_final", "value": "V"}
+        return {"first_bias": "hyper_b_1"} | {a: b for ours, theirs in names.items() for a, b in torch_sequential(ours, theirs, 2).items()}

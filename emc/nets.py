@@ -1,0 +1,195 @@
+"""Networks: linear layers, the recurrent agent, and what agents read.
+
+Initialisation is PyTorch's (uniform within 1/sqrt(fan_in)), which the published results of this field rest on. The GRU is PyTorch's too:
+two bias vectors, and the reset gate multiplies the hidden term including its bias. Its unroll carries a hand-written derivative: gates stay
+three separate arrays (slicing one wide array inside the loop defeats vectorisation) and weight gradients are one large product after the
+backward loop instead of one small product per step.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+
+
+def uniform(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Float[Array, "..."]:
+    """PyTorch's default: uniform within one over the square root of the fan-in."""
+    bound = fan_in**-0.5
+    return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+
+
+class Linear(eqx.Module):
+    """An affine map of the last axis, weights as `[out, in]`."""
+
+    weight: Float[Array, "out in"]
+    bias: Float[Array, " out"] | None
+
+    @staticmethod
+    def init(key: PRNGKeyArray, size_in: int, size_out: int, bias: bool = True) -> Linear:
+        """Fresh weights."""
+        weight_key, bias_key = jax.random.split(key)
+        return Linear(uniform(weight_key, (size_out, size_in), size_in), uniform(bias_key, (size_out,), size_in) if bias else None)
+
+    def __call__(self, x: Float[Array, "... in"]) -> Float[Array, "... out"]:
+        y = x @ self.weight.T
+        return y if self.bias is None else y + self.bias
+
+
+class MLP(eqx.Module):
+    """Linear layers with ReLU between them."""
+
+    layers: tuple[Linear, ...]
+
+    @staticmethod
+    def init(key: PRNGKeyArray, sizes: tuple[int, ...], last_bias: bool = True) -> MLP:
+        """Fresh weights for layers of the given widths, input and output included."""
+        keys = jax.random.split(key, len(sizes) - 1)
+        last = len(sizes) - 2
+        return MLP(
+            tuple(Linear.init(k, a, b, bias=last_bias or i < last) for i, (k, a, b) in enumerate(zip(keys, sizes, sizes[1:], strict=False)))
+        )
+
+    def __call__(self, x: Float[Array, "... in"]) -> Float[Array, "... out"]:
+        for layer in self.layers[:-1]:
+            x = jax.nn.relu(layer(x))
+        return self.layers[-1](x)
+
+
+class GRU(eqx.Module):
+    """A gated recurrent unit; the leading axis of its weights runs over the gates reset, update, new."""
+
+    input_weight: Float[Array, "3 H I"]
+    hidden_weight: Float[Array, "3 H H"]
+    input_bias: Float[Array, "3 H"]
+    hidden_bias: Float[Array, "3 H"]
+
+    @staticmethod
+    def init(key: PRNGKeyArray, size_in: int, hidden: int) -> GRU:
+        """Fresh weights: everything uniform within 1/sqrt(hidden), as PyTorch's cell."""
+        keys = jax.random.split(key, 4)
+        shapes = ((3, hidden, size_in), (3, hidden, hidden), (3, hidden), (3, hidden))
+        return GRU(*(uniform(k, shape, hidden) for k, shape in zip(keys, shapes, strict=True)))
+
+    def step(self, x: Float[Array, "*R I"], h: Float[Array, "*R H"]) -> Float[Array, "*R H"]:
+        """The next hidden state."""
+        reset, update, new = self._input_gates(x)
+        return _cell(reset, update, new, h, jnp.swapaxes(self.hidden_weight, 1, 2), self.hidden_bias[2])[0]
+
+    def unroll(self, x: Float[Array, "T1 R I"]) -> Float[Array, "T1 R H"]:
+        """Hidden states after each moment, from zeros."""
+        return _unroll(self._input_gates(x), jnp.swapaxes(self.hidden_weight, 1, 2), self.hidden_bias[2])
+
+    def _input_gates(self, x: Float[Array, "*R I"]) -> tuple[Array, Array, Array]:
+        """What the input contributes to each gate; hidden biases that are merely added join here."""
+        weight, bias, hidden = self.input_weight, self.input_bias, self.hidden_bias
+        return (
+            x @ weight[0].T + (bias[0] + hidden[0]),
+            x @ weight[1].T + (bias[1] + hidden[1]),
+            x @ weight[2].T + bias[2],
+        )
+
+
+Gates = tuple[Float[Array, "T1 R H"], Float[Array, "T1 R H"], Float[Array, "T1 R H"]]
+
+
+def _cell(reset: Array, update: Array, new: Array, h: Array, weight: Float[Array, "3 H H"], bias: Float[Array, " H"]) -> tuple[Array, ...]:
+    """One step from the gates' inputs: the hidden state, then what the derivative needs."""
+    r = jax.nn.sigmoid(reset + h @ weight[0])
+    z = jax.nn.sigmoid(update + h @ weight[1])
+    hidden_new = h @ weight[2] + bias
+    n = jnp.tanh(new + r * hidden_new)
+    return n + z * (h - n), r, z, n, hidden_new
+
+
+def _forward(gates: Gates, weight: Float[Array, "3 H H"], bias: Float[Array, " H"]) -> tuple[Array, ...]:
+    def step(h: Array, gate: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, ...]]:
+        out = _cell(*gate, h, weight, bias)
+        return out[0], out
+
+    return lax.scan(step, jnp.zeros_like(gates[0][0]), gates)[1]
+
+
+@jax.custom_vjp
+def _unroll(gates: Gates, weight: Float[Array, "3 H H"], bias: Float[Array, " H"]) -> Float[Array, "T1 R H"]:
+    return _forward(gates, weight, bias)[0]
+
+
+def _unroll_forward(gates: Gates, weight: Array, bias: Array) -> tuple[Array, tuple[tuple[Array, ...], Array]]:
+    trace = _forward(gates, weight, bias)
+    return trace[0], (trace, weight)
+
+
+def _unroll_backward(residuals: tuple[tuple[Array, ...], Array], d_hidden: Array) -> tuple[Gates, Array, Array]:
+    (hidden, r, z, n, hidden_new), weight = residuals
+    previous = jnp.concatenate([jnp.zeros_like(hidden[:1]), hidden[:-1]])
+    transposed = jnp.swapaxes(weight, 1, 2)
+
+    def step(d_h: Array, at: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
+        d_out, r, z, n, hidden_new, h = at
+        d_h = d_h + d_out
+        d_n = d_h * (1 - z) * (1 - n * n)
+        d_z = d_h * (h - n) * z * (1 - z)
+        d_r = d_n * hidden_new * r * (1 - r)
+        d_hidden_new = d_n * r
+        back = d_h * z + d_r @ transposed[0] + d_z @ transposed[1] + d_hidden_new @ transposed[2]
+        return back, (d_r, d_z, d_n, d_hidden_new)
+
+    trace = (d_hidden, r, z, n, hidden_new, previous)
+    d_r, d_z, d_n, d_hidden_new = lax.scan(step, jnp.zeros_like(hidden[0]), trace, reverse=True)[1]
+    d_weight = jnp.stack([jnp.einsum("trh,trk->hk", previous, d) for d in (d_r, d_z, d_hidden_new)])
+    return (d_r, d_z, d_n), d_weight, jnp.sum(d_hidden_new, axis=(0, 1))
+
+
+_unroll.defvjp(_unroll_forward, _unroll_backward)
+
+
+class AgentNet(eqx.Module):
+    """The agent every method of the paper shares: linear, ReLU, GRU, linear."""
+
+    encode: Linear
+    memory: GRU
+    decode: Linear
+
+    @staticmethod
+    def init(key: PRNGKeyArray, size_in: int, hidden: int, size_out: int) -> AgentNet:
+        """Fresh weights."""
+        encode_key, memory_key, decode_key = jax.random.split(key, 3)
+        return AgentNet(
+            Linear.init(encode_key, size_in, hidden), GRU.init(memory_key, hidden, hidden), Linear.init(decode_key, hidden, size_out)
+        )
+
+    @property
+    def torch_names(self) -> dict[str, str]:
+        """PyMARL's names of these weights."""
+        gates = {f"memory.{ours}": f"rnn.{theirs}_l0" for ours, theirs in _GRU_NAMES.items()}
+        return {"encode": "fc1", "decode": "fc2"} | gates
+
+    def step(self, x: Float[Array, "*R I"], h: Float[Array, "*R H"]) -> tuple[Float[Array, "*R H"], Float[Array, "*R A"]]:
+        """The next hidden state and the output there."""
+        h = self.memory.step(jax.nn.relu(self.encode(x)), h)
+        return h, self.decode(h)
+
+    def unroll(self, x: Float[Array, "T1 R I"]) -> tuple[Float[Array, "T1 R H"], Float[Array, "T1 R A"]]:
+        """Hidden states and outputs along time."""
+        hidden = self.memory.unroll(jax.nn.relu(self.encode(x)))
+        return hidden, self.decode(hidden)
+
+
+_GRU_NAMES = {"input_weight": "weight_ih", "hidden_weight": "weight_hh", "input_bias": "bias_ih", "hidden_bias": "bias_hh"}
+
+
+def torch_sequential(ours: str, theirs: str, layers: int) -> dict[str, str]:
+    """Names of an MLP that PyTorch holds as a sequence of layers and activations; a single layer stands alone there."""
+    if layers == 1:
+        return {f"{ours}.layers.0": theirs}
+    return {f"{ours}.layers.{i}": f"{theirs}.{2 * i}" for i in range(layers)}
+
+
+def agent_inputs(obs: Shaped[Array, "*B N O"], previous: Int[Array, "*B N"], n_actions: int) -> Float[Array, "*B N I"]:
+    """What one agent reads: its observation, its previous action as one-hot (zeros for -1), its id as one-hot."""
+    n_agents = obs.shape[-2]
+    identity = jnp.broadcast_to(jnp.eye(n_agents), (*obs.shape[:-1], n_agents))
+    return jnp.concatenate([obs.astype(jnp.float32), jax.nn.one_hot(previous, n_actions), identity], axis=-1)

@@ -1,0 +1,49 @@
+"""Schedules in environment steps."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+@dataclasses.dataclass(frozen=True)
+class Epsilon:
+    """Exploration rate: linear from `start` to `finish` over `steps` environment steps, then constant."""
+
+    start: float = 1.0
+    finish: float = 0.05
+    steps: int = 50_000
+
+    def __call__(self, env_steps: Int[Array, ""]) -> Float[Array, ""]:
+        share = jnp.minimum(env_steps.astype(jnp.float32) / self.steps, 1.0)
+        return self.start + (self.finish - self.start) * share
+
+
+class WeightState(eqx.Module):
+    """A decaying weight and when it last decayed."""
+
+    value: Float[Array, ""]
+    last: Int[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class DecayingWeight:
+    """Curiosity weight eta: multiplied by `rate` every `every` environment steps until it falls to `floor`."""
+
+    start: float = 0.2
+    rate: float = 0.9
+    every: int = 5_000
+    floor: float = 0.01  # released code; the paper has none
+
+    def init(self) -> WeightState:
+        """The weight before the first decay."""
+        return WeightState(jnp.asarray(self.start, jnp.float32), jnp.zeros((), jnp.int32))
+
+    def advance(self, state: WeightState, env_steps: Int[Array, ""]) -> WeightState:
+        """Decay if due. As in the released code the weight may fall below the floor once and is then set to it."""
+        due = env_steps - state.last >= self.every
+        decayed = jnp.where(state.value > self.floor, state.value * self.rate, self.floor)
+        return WeightState(jnp.where(due, decayed, state.value), jnp.where(due, env_steps, state.last))

@@ -1,0 +1,77 @@
+"""The learner: everything one gradient step touches, for every method.
+
+Its order is the released code's: the bonus comes from the curiosity networks and weight as they were before their own step, and the
+inference step uses it.
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from emc.losses.fitting import ValueFunction, ValueState
+from emc.methods import Method
+from emc.optimisers import rmsprop
+from emc.parts import Fit, Metrics
+from emc.types import EnvSpec, Episodes, masked_mean
+
+
+class LearnerState(eqx.Module):
+    """All that learning changes, replay apart."""
+
+    values: ValueState  # agents, mixer, their target and optimiser
+    curiosity: PyTree
+    memory: PyTree
+
+
+class Lesson(eqx.Module):
+    """What one gradient step found out about its batch."""
+
+    priority: Float[Array, " B"]  # mean squared temporal-difference error of each episode
+    bonus: Float[Array, "B T"]
+    metrics: Metrics
+
+
+def value_function(method: Method) -> ValueFunction:
+    """The inference module of a method."""
+    optimiser = rmsprop(method.learning_rate, method.gradient_clip)
+    return ValueFunction(method.policy, method.mixer, method.loss, optimiser, method.gamma, method.target_interval)
+
+
+def init_learner(method: Method, spec: EnvSpec, key: PRNGKeyArray) -> LearnerState:
+    """Fresh networks and empty parts."""
+    value_key, curiosity_key, memory_key = jax.random.split(key, 3)
+    values = value_function(method).init(value_key, spec)
+    return LearnerState(
+        values,
+        method.curiosity.init(curiosity_key, spec, method.policy, values.online.policy),
+        method.memory.init(memory_key, spec),
+    )
+
+
+def observe(method: Method, state: LearnerState, fresh: Episodes) -> LearnerState:
+    """Show freshly collected episodes to the parts that watch."""
+    return LearnerState(state.values, state.curiosity, method.memory.observe(state.memory, fresh, method.gamma))
+
+
+def update(method: Method, state: LearnerState, batch: Episodes, env_steps: Int[Array, ""]) -> tuple[LearnerState, Lesson]:
+    """One gradient step on a batch of episodes."""
+    curiosity, bonus, curiosity_metrics = method.curiosity.learn(state.curiosity, batch, method.policy, method.gamma, env_steps)
+    memory, recalled = method.memory.recall(state.memory, batch, method.gamma)
+
+    def memory_loss(fit: Fit) -> Float[Array, ""]:
+        gap = (recalled.target[..., None] - fit.q) * recalled.known[..., None]  # a miss costs nothing but counts in the mean
+        return method.memory.loss_weight * masked_mean(gap**2, batch.played[..., None])  # Eq. 5, 8
+
+    values, fit, metrics = value_function(method).update(state.values, batch, batch.reward + bonus, memory_loss)
+    played = batch.played
+    metrics |= curiosity_metrics | method.memory.metrics(memory)
+    metrics |= {
+        "reward_extrinsic": masked_mean(batch.reward, played),
+        "reward_intrinsic": masked_mean(bonus, played),
+        "memory_hit_rate": masked_mean(recalled.known.astype(jnp.float32), played),
+    }
+    priority = jax.vmap(lambda error, mask: masked_mean(error**2, mask[:, None]))(fit.error, played)
+    return LearnerState(values, curiosity, memory), Lesson(jax.lax.stop_gradient(priority), bonus, metrics)

@@ -1,0 +1,202 @@
+"""The training loop: whole iterations (collect, observe, update) as one compiled program, over any number of seeds.
+
+Rules that keep it fast and exact. Branches depend on the iteration counter, which all seeds share; arithmetic depends on each seed's own
+environment steps: a branch that differed between seeds would copy the replay. Sums since the last log line are part of the state, so where
+the host interrupts the loop changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from emc.envs.base import Environment
+from emc.errors import UserError
+from emc.methods import Method
+from emc.parts import Metrics
+from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
+from emc.training.replay import Replay
+from emc.training.rollout import Outcome, play
+from emc.types import EnvSpec, Episodes
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """How long to train and how often to look."""
+
+    steps: int = 505_000  # environment steps of training
+    evaluate_every: int = 1_000  # environment steps between evaluations
+    test_episodes: int = 30  # complete greedy episodes per evaluation
+    parallel_envs: int = 1  # environments stepped side by side; gradient steps per episode do not depend on it
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = vars(self)[field.name]
+            if not (isinstance(value, int) and value >= 1):
+                raise UserError(f"{field.name}={value} must be a whole number of at least 1")
+
+
+class Tally(eqx.Module):
+    """Sums since the last log line."""
+
+    metrics: Metrics
+    updates: Int[Array, ""]
+    episodes: Int[Array, ""]
+    returns: Float[Array, ""]
+    wins: Int[Array, ""]
+    steps: Int[Array, ""]
+
+
+class Maps(eqx.Module):
+    """Where agents went and what was found novel, since the last snapshot; empty where the environment has no map."""
+
+    visits: Float[Array, "R C"]  # agent-steps of collected episodes
+    bonus: Float[Array, "R C"]  # summed bonus in training batches, by the cell each step led to
+    bonus_visits: Float[Array, "R C"]
+
+
+class TrainState(eqx.Module):
+    """Everything a run is: all that a checkpoint holds."""
+
+    learner: LearnerState
+    replay: Replay
+    env_steps: Int[Array, ""]
+    key: PRNGKeyArray
+    tally: Tally
+    maps: Maps
+
+
+def init(method: Method, env: Environment, seed: int | Int[Array, ""]) -> TrainState:
+    """A run before its first step."""
+    learner_key, key = jax.random.split(jax.random.key(seed))
+    spec = env.spec
+    learner = init_learner(method, spec, learner_key)
+    replay = Replay.empty(spec, method.replay_episodes)
+    lesson = jax.eval_shape(lambda: _learn(method, learner, replay, key, jnp.zeros((), jnp.int32))[2])
+    return TrainState(learner, replay, jnp.zeros((), jnp.int32), key, _blank_tally(lesson.metrics), blank_maps(spec))
+
+
+def _blank_tally(metrics: Metrics) -> Tally:
+    count = jnp.zeros((), jnp.int32)
+    return Tally({name: jnp.zeros(()) for name in sorted(metrics)}, count, count, jnp.zeros(()), count, count)
+
+
+def blank_maps(spec: EnvSpec) -> Maps:
+    """Nothing seen yet."""
+    return Maps(*(jnp.zeros(spec.map_shape) for _ in range(3)))
+
+
+def first_update(method: Method, budget: Budget) -> int:
+    """The iteration in which the replay first holds a batch."""
+    return -(-method.batch_episodes // budget.parallel_envs) - 1
+
+
+def advance(
+    method: Method, budget: Budget, env: Environment, state: TrainState, iteration: Int[Array, ""], iterations: Int[Array, ""]
+) -> TrainState:
+    """Run `iterations` whole iterations, the first of them numbered `iteration`."""
+
+    def one(i: Int[Array, ""], state: TrainState) -> TrainState:
+        return _iterate(method, budget, env, state, i >= first_update(method, budget))
+
+    return jax.lax.fori_loop(iteration, iteration + iterations, one, state)
+
+
+def _iterate(method: Method, budget: Budget, env: Environment, state: TrainState, learning: Array) -> TrainState:
+    key, play_key, learn_key = jax.random.split(state.key, 3)
+    net = state.learner.values.online.policy
+    fresh, outcome = play(env, method.policy, net, play_key, method.epsilon(state.env_steps), budget.parallel_envs)
+    env_steps = state.env_steps + jnp.sum(outcome.length).astype(jnp.int32)
+    learner = observe(method, state.learner, fresh)
+    replay = state.replay.add(fresh, method.replay)
+    state = TrainState(learner, replay, env_steps, key, _count(state.tally, outcome), _visit(env, state.maps, fresh))
+
+    def learn(u: Int[Array, ""], state: TrainState) -> TrainState:
+        learner, replay, lesson, batch = _learn(method, state.learner, state.replay, jax.random.fold_in(learn_key, u), state.env_steps)
+        tally = eqx.tree_at(
+            lambda t: (t.metrics, t.updates),
+            state.tally,
+            ({name: state.tally.metrics[name] + lesson.metrics[name] for name in state.tally.metrics}, state.tally.updates + 1),
+        )
+        return TrainState(learner, replay, state.env_steps, state.key, tally, _wonder(env, state.maps, batch, lesson))
+
+    updates = jnp.where(learning, method.updates_per_episode * budget.parallel_envs, 0)
+    return jax.lax.fori_loop(0, updates, learn, state)
+
+
+def _learn(
+    method: Method, learner: LearnerState, replay: Replay, key: PRNGKeyArray, env_steps: Int[Array, ""]
+) -> tuple[LearnerState, Replay, Lesson, Episodes]:
+    rows, batch = replay.sample(key, method.replay, method.batch_episodes)
+    learner, lesson = update(method, learner, batch, env_steps)
+    return learner, replay.reprioritise(rows, lesson.priority), lesson, batch
+
+
+def _count(tally: Tally, outcome: Outcome) -> Tally:
+    return Tally(
+        tally.metrics,
+        tally.updates,
+        tally.episodes + outcome.won.shape[0],
+        tally.returns + jnp.sum(outcome.episode_return),
+        tally.wins + jnp.sum(outcome.won).astype(jnp.int32),
+        tally.steps + jnp.sum(outcome.length).astype(jnp.int32),
+    )
+
+
+def _where(env: Environment, episodes: Episodes) -> Float[Array, "B T R C"]:
+    """Who stands where after each step."""
+    return jax.vmap(jax.vmap(env.occupancy))(episodes.state[:, 1:])
+
+
+def _visit(env: Environment, maps: Maps, fresh: Episodes) -> Maps:
+    visits = jnp.einsum("bt,btrc->rc", fresh.played.astype(jnp.float32), _where(env, fresh))
+    return Maps(maps.visits + visits, maps.bonus, maps.bonus_visits)
+
+
+def _wonder(env: Environment, maps: Maps, batch: Episodes, lesson: Lesson) -> Maps:
+    where = _where(env, batch)
+    bonus = jnp.einsum("bt,btrc->rc", lesson.bonus, where)
+    visits = jnp.einsum("bt,btrc->rc", batch.played.astype(jnp.float32), where)
+    return Maps(maps.visits, maps.bonus + bonus, maps.bonus_visits + visits)
+
+
+def evaluate(method: Method, env: Environment, learner: LearnerState, key: PRNGKeyArray, episodes: int) -> Outcome:
+    """Complete greedy episodes."""
+    return play(env, method.policy, learner.values.online.policy, key, jnp.zeros(()), episodes)[1]
+
+
+class Program:
+    """The compiled loop of one method on one environment, for one seed or for many side by side."""
+
+    def __init__(self, method: Method, budget: Budget, env: Environment, seeds: tuple[int, ...]):
+        if method.replay_episodes % budget.parallel_envs:
+            raise UserError(
+                f"parallel_envs={budget.parallel_envs} must divide replay_episodes={method.replay_episodes}: choose another of the two"
+            )
+        self.method, self.budget, self.env, self.seeds = method, budget, env, seeds
+        across = jax.vmap if len(seeds) > 1 else lambda function, in_axes: function  # noqa: ARG005
+        # The environment is an argument, so that its numbers are traced and one compilation serves a sweep over them.
+        self._init = jax.jit(across(functools.partial(init, method), in_axes=(None, 0)))
+        self._advance = jax.jit(across(functools.partial(advance, method, budget), in_axes=(None, 0, None, None)), donate_argnums=1)
+        self._evaluate = jax.jit(across(self._evaluate_one, in_axes=(None, 0, None)))
+
+    def init(self) -> TrainState:
+        """The state before the first step."""
+        return self._init(self.env, jnp.asarray(self.seeds if len(self.seeds) > 1 else self.seeds[0]))
+
+    def advance(self, state: TrainState, iteration: int, iterations: int) -> TrainState:
+        """Run whole iterations; `state` is consumed."""
+        return self._advance(self.env, state, iteration, iterations)
+
+    def evaluate(self, state: TrainState, evaluation: int) -> Outcome:
+        """Greedy test episodes, their randomness set by the seed and the number of the evaluation."""
+        return self._evaluate(self.env, (state.learner, state.key), evaluation)
+
+    def _evaluate_one(self, env: Environment, state: tuple[LearnerState, PRNGKeyArray], evaluation: Int[Array, ""]) -> Outcome:
+        learner, key = state
+        return evaluate(self.method, env, learner, jax.random.fold_in(key, evaluation), self.budget.test_episodes)
