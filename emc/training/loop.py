@@ -13,7 +13,7 @@ import functools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from emc.envs.base import Environment
 from emc.errors import UserError
@@ -45,6 +45,7 @@ class Tally(eqx.Module):
     """Sums since the last log line."""
 
     metrics: Metrics
+    broken: dict[str, Bool[Array, ""]]  # which metrics were not finite in the first update that had such a one
     updates: Int[Array, ""]
     episodes: Int[Array, ""]
     returns: Float[Array, ""]
@@ -83,7 +84,15 @@ def init(method: Method, env: Environment, seed: int | Int[Array, ""]) -> TrainS
 
 def _blank_tally(metrics: Metrics) -> Tally:
     count = jnp.zeros((), jnp.int32)
-    return Tally({name: jnp.zeros(()) for name in sorted(metrics)}, count, count, jnp.zeros(()), count, count)
+    return Tally(
+        metrics={name: jnp.zeros(()) for name in metrics},
+        broken={name: jnp.zeros((), bool) for name in metrics},
+        updates=count,
+        episodes=count,
+        returns=jnp.zeros(()),
+        wins=count,
+        steps=count,
+    )
 
 
 def blank_maps(spec: EnvSpec) -> Maps:
@@ -118,12 +127,8 @@ def _iterate(method: Method, budget: Budget, env: Environment, state: TrainState
 
     def learn(u: Int[Array, ""], state: TrainState) -> TrainState:
         learner, replay, lesson, batch = _learn(method, state.learner, state.replay, jax.random.fold_in(learn_key, u), state.env_steps)
-        tally = eqx.tree_at(
-            lambda t: (t.metrics, t.updates),
-            state.tally,
-            ({name: state.tally.metrics[name] + lesson.metrics[name] for name in state.tally.metrics}, state.tally.updates + 1),
-        )
-        return TrainState(learner, replay, state.env_steps, state.key, tally, _wonder(env, state.maps, batch, lesson))
+        tally, maps = _mark(state.tally, lesson.metrics), _wonder(env, state.maps, batch, lesson)
+        return TrainState(learner, replay, state.env_steps, state.key, tally, maps)
 
     updates = jnp.where(learning, method.updates_per_episode * budget.parallel_envs, 0)
     return jax.lax.fori_loop(0, updates, learn, state)
@@ -138,13 +143,22 @@ def _learn(
 
 
 def _count(tally: Tally, outcome: Outcome) -> Tally:
-    return Tally(
-        tally.metrics,
-        tally.updates,
-        tally.episodes + outcome.won.shape[0],
-        tally.returns + jnp.sum(outcome.episode_return),
-        tally.wins + jnp.sum(outcome.won).astype(jnp.int32),
-        tally.steps + jnp.sum(outcome.length).astype(jnp.int32),
+    return dataclasses.replace(
+        tally,
+        episodes=tally.episodes + outcome.won.shape[0],
+        returns=tally.returns + jnp.sum(outcome.episode_return),
+        wins=tally.wins + jnp.sum(outcome.won).astype(jnp.int32),
+        steps=tally.steps + jnp.sum(outcome.length).astype(jnp.int32),
+    )
+
+
+def _mark(tally: Tally, metrics: Metrics) -> Tally:
+    healthy = ~jnp.any(jnp.stack(list(tally.broken.values())))
+    return dataclasses.replace(
+        tally,
+        metrics={name: tally.metrics[name] + metrics[name] for name in metrics},
+        broken={name: tally.broken[name] | (healthy & ~jnp.isfinite(metrics[name])) for name in metrics},
+        updates=tally.updates + 1,
     )
 
 

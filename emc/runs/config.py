@@ -1,0 +1,67 @@
+"""What a run was asked to do, as a record and as JSON.
+
+A dataclass becomes `{"type": name, field: value, ...}` and back. Only the package's own types can be named, so reading a stranger's
+manifest constructs nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from emc import curiosity, losses, memory, mixers, policies, sampling, schedules
+from emc.envs.base import Environment
+from emc.envs.registry import TASKS
+from emc.errors import RunError, UserError
+from emc.methods import Method
+from emc.names import lookup
+from emc.training.loop import Budget
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a run's numbers."""
+
+    method_name: str
+    method: Method
+    env_name: str
+    env: Environment
+    budget: Budget
+    seeds: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds) or any(not 0 <= seed < 2**31 for seed in self.seeds):
+            raise UserError(f"seeds={self.seeds} must be different whole numbers from 0 to {2**31 - 1}")
+
+
+def _types() -> Mapping[str, type]:
+    modules = (curiosity, losses, memory, mixers, policies, sampling, schedules)
+    found = {name: cls for module in modules for name, cls in vars(module).items() if isinstance(cls, type)}
+    environments = {task.make.__name__: task.make for task in TASKS.values()}
+    return {"RunConfig": RunConfig, "Method": Method, "Budget": Budget} | found | environments
+
+
+def to_json(value: Any) -> Any:
+    """A dataclass with all its fields, recursively."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"type": type(value).__name__} | fields
+    if isinstance(value, tuple | list):
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(data: Any) -> Any:
+    """The dataclass that `to_json` was given."""
+    if isinstance(data, list):
+        return tuple(from_json(item) for item in data)
+    if not isinstance(data, dict):
+        return data
+    fields = {name: from_json(value) for name, value in data.items() if name != "type"}
+    try:
+        return lookup("type in the run's manifest", str(data.get("type")), _types())(**fields)
+    except TypeError as error:
+        raise RunError(f"the run's manifest does not fit this version of emc ({error}): use the version that wrote it") from error
+    except ValueError as error:
+        raise RunError(f"the run's manifest cannot be used: {error}") from error

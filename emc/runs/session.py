@@ -1,0 +1,298 @@
+"""Training in a run directory: advance the compiled loop, evaluate, write lines, keep checkpoints, stop cleanly.
+
+Where the host stops the loop to look never changes a number, so checkpoints follow the clock and a resumed run repeats the uninterrupted
+one bit for bit. `metrics.jsonl` holds numbers that depend on the configuration alone; what depends on the machine is in `speed.jsonl`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from emc.errors import RunError
+from emc.runs.config import RunConfig, from_json, to_json
+from emc.runs.directory import RunDirectory
+from emc.runs.machine import describe_machine
+from emc.training.loop import Program, TrainState
+from emc.training.plan import check_fits, plan
+from emc.training.rollout import Outcome
+
+MAPS, SPEED = "maps.jsonl", "speed.jsonl"
+SNAPSHOTS = 20  # of the maps, over a whole run
+LOOK_SECONDS = 1.0  # how often the host looks at a running loop, about
+
+
+@dataclasses.dataclass(frozen=True)
+class Keeping:
+    """What to keep on disk, and how often."""
+
+    checkpoint_minutes: float = 5.0  # wall clock between checkpoints
+    keep_checkpoints: int = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """What a display may show; numbers are means over seeds."""
+
+    steps: int
+    total_steps: int
+    steps_per_second: float
+    seconds_left: float
+    latest: dict[str, float]  # eval_return, eval_win_rate, train_return, epsilon, and the learner's metrics
+
+
+class Display(Protocol):
+    """Somebody watching."""
+
+    def begin(self, run: RunDirectory, config: RunConfig) -> None: ...
+    def show(self, status: Status) -> None: ...
+    def note(self, line: str) -> None: ...
+    def end(self) -> None: ...
+
+
+class Silent:
+    """Nobody watching."""
+
+    def begin(self, run: RunDirectory, config: RunConfig) -> None: ...
+    def show(self, status: Status) -> None: ...
+    def note(self, line: str) -> None: ...
+    def end(self) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Where the host is; part of every checkpoint."""
+
+    iteration: int = 0
+    evaluations: int = 0
+    evaluated_at: int = -1  # steps at the last evaluation
+    snapshots: int = 0
+    finished: bool = False
+
+
+def start(config: RunConfig, root: Path, keeping: Keeping = Keeping(), display: Display = Silent(), label: str = "") -> RunDirectory:
+    """Train from scratch in a new run directory."""
+    check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
+    program = Program(config.method, config.budget, config.env, config.seeds)
+    manifest = {"config": to_json(config), "machine": describe_machine(), "command": label}
+    run = RunDirectory.create(root, config.env_name, config.method_name, manifest)
+    with run:
+        _Session(run, config, program, keeping, display).drive(program.init(), Progress())
+    return run
+
+
+def resume(path: Path, keeping: Keeping = Keeping(), display: Display = Silent()) -> RunDirectory:
+    """Go on from the last good checkpoint."""
+    run = RunDirectory.open(path)
+    config = config_of(run)
+    with run:
+        program = Program(config.method, config.budget, config.env, config.seeds)
+        session = _Session(run, config, program, keeping, display)
+        if not run.steps():
+            run.truncate({})
+            session.drive(program.init(), Progress())
+            return run
+        restored = run.latest_checkpoint(jax.eval_shape(program.init))
+        progress = Progress(**restored.meta["progress"])
+        if progress.finished:
+            raise RunError(f"{run.path}: finished at step {restored.step}. Start a new run with more --steps to train longer.")
+        for warning in restored.warnings:
+            display.note(f"skipped a checkpoint: {warning}")
+        run.truncate(restored.sizes)
+        session.drive(jax.tree.map(jnp.asarray, restored.tree), progress)
+    return run
+
+
+def config_of(run: RunDirectory) -> RunConfig:
+    """What a run was asked to do."""
+    config = from_json(run.manifest.get("config"))
+    if not isinstance(config, RunConfig):
+        raise RunError(f"{run.path}: its manifest holds no configuration. Use the version of emc that made it.")
+    return config
+
+
+class _Session:
+    def __init__(self, run: RunDirectory, config: RunConfig, program: Program, keeping: Keeping, display: Display):
+        self.run, self.config, self.program, self.keeping, self.display = run, config, program, keeping, display
+        self.latest: dict[str, float] = {}
+        self.budget = config.budget
+        self.began = self.saved_at = time.monotonic()
+        self.seconds_per_iteration = math.inf
+        self.first_steps = 0
+
+    def drive(self, state: TrainState, progress: Progress) -> None:
+        """Train to the end of the budget, or to an interruption."""
+        self.display.begin(self.run, self.config)
+        self.first_steps = _steps(state)
+        try:
+            with _interruptible() as interrupted:
+                while True:
+                    if self._evaluation_due(state, progress):
+                        state, progress = self._evaluate(state, progress)
+                    if _steps(state) >= self.budget.steps:
+                        self._save(state, dataclasses.replace(progress, finished=True))
+                        return
+                    if interrupted:
+                        self._save(state, progress)
+                        raise KeyboardInterrupt
+                    if time.monotonic() - self.saved_at > 60 * self.keeping.checkpoint_minutes:
+                        self._save(state, progress)
+                    state, progress = self._advance(state, progress)
+        finally:
+            self.display.end()
+
+    def _advance(self, state: TrainState, progress: Progress) -> tuple[TrainState, Progress]:
+        """Run until the next evaluation at the latest, and no longer than the host may look away."""
+        # Episodes are never longer than the limit, so this many iterations cannot overshoot by more than the last one.
+        longest = self.budget.parallel_envs * self.config.env.spec.episode_limit
+        safe = max(1, (self._next_evaluation(progress) - _steps(state)) // longest)
+        count = min(safe, max(1, int(LOOK_SECONDS / self.seconds_per_iteration)))
+        before = time.monotonic()
+        state = jax.block_until_ready(self.program.advance(state, progress.iteration, count))
+        self.seconds_per_iteration = (time.monotonic() - before) / count
+        self._check_finite(state)
+        self._show(state)
+        return state, dataclasses.replace(progress, iteration=progress.iteration + count)
+
+    def _next_evaluation(self, progress: Progress) -> int:
+        """Evaluations fall on multiples of the interval, the first right after the first iteration, the last at the end."""
+        if progress.evaluated_at < 0:
+            return 1
+        return min((progress.evaluated_at // self.budget.evaluate_every + 1) * self.budget.evaluate_every, self.budget.steps)
+
+    def _evaluation_due(self, state: TrainState, progress: Progress) -> bool:
+        steps = _steps(state)
+        return steps >= self._next_evaluation(progress) and steps > progress.evaluated_at
+
+    def _evaluate(self, state: TrainState, progress: Progress) -> tuple[TrainState, Progress]:
+        outcome = self.program.evaluate(state, progress.evaluations)
+        lines = [line for i, seed in enumerate(self.config.seeds) for line in self._lines(*_seed_of(i, self.config, state, outcome), seed)]
+        self.run.append(lines)
+        steps = _steps(state)
+        speed = {"steps": steps, "seconds": time.monotonic() - self.began, "steps_since_start": steps - self.first_steps}
+        self.run.append([speed], SPEED)
+        self.latest = _summary(lines)
+        self._show(state)
+        state = eqx.tree_at(lambda s: s.tally, state, jax.tree.map(jnp.zeros_like, state.tally))
+        if steps * SNAPSHOTS >= (progress.snapshots + 1) * self.budget.steps and self.config.env.spec.map_shape != (0, 0):
+            self.run.append([_map_line(*_seed_of(i, self.config, state, outcome)[:1], seed) for i, seed in enumerate(self.config.seeds)], MAPS)
+            state = eqx.tree_at(lambda s: s.maps, state, jax.tree.map(jnp.zeros_like, state.maps))
+            progress = dataclasses.replace(progress, snapshots=steps * SNAPSHOTS // self.budget.steps)
+        return state, dataclasses.replace(progress, evaluations=progress.evaluations + 1, evaluated_at=steps)
+
+    def _lines(self, state: TrainState, outcome: Outcome, seed: int) -> list[dict[str, Any]]:
+        """What training was like since the last line, and each test episode as it was."""
+        tally, steps = state.tally, int(state.env_steps)
+        episodes, updates = max(int(tally.episodes), 1), int(tally.updates)
+        train: dict[str, Any] = {
+            "kind": "train",
+            "seed": seed,
+            "steps": steps,
+            "episodes": int(state.replay.added),
+            "updates": int(state.learner.values.updates),
+            "epsilon": float(self.config.method.epsilon(state.env_steps)),
+            "return": float(tally.returns) / episodes,
+            "win_rate": int(tally.wins) / episodes,
+            "length": int(tally.steps) / episodes,
+        }
+        train |= {name: float(total) / updates for name, total in sorted(tally.metrics.items())} if updates else {}
+        test = {
+            "kind": "eval",
+            "seed": seed,
+            "steps": steps,
+            "return": np.asarray(outcome.episode_return).tolist(),
+            "length": np.asarray(outcome.length).tolist(),
+            "won": np.asarray(outcome.won).tolist(),
+        }
+        return [train, test]
+
+    def _check_finite(self, state: TrainState) -> None:
+        broken = {name for name, flags in state.tally.broken.items() if np.any(np.asarray(flags))}
+        if broken:
+            first = min(broken, key=lambda name: (_CONSEQUENCES.index(n) if (n := _stem(name)) in _CONSEQUENCES else -1, name))
+            kept = self.run.steps()
+            good = f"The last good checkpoint, at step {kept[-1]}, is kept" if kept else "There is no checkpoint yet"
+            raise RunError(f"{self.run.path}: {first} is not a finite number near step {_steps(state)}. {good}; try a lower --learning-rate.")
+
+    def _save(self, state: TrainState, progress: Progress) -> None:
+        meta = {"progress": dataclasses.asdict(progress)}
+        self.run.save_checkpoint(_steps(state), state, meta, self.keeping.keep_checkpoints)
+        self.saved_at = time.monotonic()
+
+    def _show(self, state: TrainState) -> None:
+        steps, elapsed = _steps(state), time.monotonic() - self.began
+        speed = (steps - self.first_steps) / max(elapsed, 1e-9)
+        left = (self.budget.steps - steps) / speed if speed > 0 else math.inf
+        self.display.show(Status(steps, self.budget.steps, speed, max(left, 0.0), self.latest))
+
+
+_CONSEQUENCES = ("q", "target", "td_error", "loss", "gradient_norm", "parameter_norm")  # a fault shows in these after its cause
+
+
+def _stem(name: str) -> str:
+    return name.removeprefix("curiosity_")
+
+
+def _steps(state: TrainState) -> int:
+    """Environment steps of the seed that is furthest."""
+    return int(np.max(np.asarray(state.env_steps)))
+
+
+def _seed_of(index: int, config: RunConfig, state: TrainState, outcome: Outcome) -> tuple[TrainState, Outcome]:
+    """What one seed contributed; replay and networks are not copied."""
+    if len(config.seeds) == 1:
+        return state, outcome
+    small = eqx.tree_at(lambda s: (s.replay.episodes, s.learner.curiosity, s.learner.memory), state, ((), (), ()), is_leaf=lambda x: x == ())
+    return jax.tree.map(lambda x: x[index], small), jax.tree.map(lambda x: x[index], outcome)
+
+
+def _map_line(state: TrainState, seed: int) -> dict[str, Any]:
+    maps = state.maps
+    fields = {"visits": maps.visits, "bonus": maps.bonus, "bonus_visits": maps.bonus_visits}
+    return {"seed": seed, "steps": int(state.env_steps)} | {name: np.asarray(value).tolist() for name, value in fields.items()}
+
+
+def _summary(lines: list[dict[str, Any]]) -> dict[str, float]:
+    """Means over seeds of the newest lines."""
+    train, test = [line for line in lines if line["kind"] == "train"], [line for line in lines if line["kind"] == "eval"]
+    names = [name for name in train[0] if isinstance(train[0][name], float)]
+    summary = {f"train_{name}" if name in ("return", "win_rate", "length") else name: float(np.mean([t[name] for t in train])) for name in names}
+    return summary | {
+        "eval_return": float(np.mean([line["return"] for line in test])),
+        "eval_win_rate": float(np.mean([line["won"] for line in test])),
+    }
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM instead of dying of them; a second one acts at once."""
+    received: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    previous: dict[int, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            previous[number] = signal.signal(number, note)
+        except ValueError:  # not in the main thread: whoever owns it decides
+            pass
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

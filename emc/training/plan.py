@@ -1,0 +1,79 @@
+"""How many bytes a run will need, known before anything is compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import jax
+
+from emc.envs.base import Environment
+from emc.errors import UserError
+from emc.methods import Method
+from emc.training.loop import Budget, init
+from emc.types import bytes_of
+
+LIVE_ARRAYS_PER_UNROLL = 12  # [moments, rows, hidden] arrays alive at the peak of one trained network's forward and backward pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Bytes, over all seeds."""
+
+    replay: int
+    memory: int
+    networks: int  # weights, targets and optimisers of all modules
+    peak: int  # the above, plus one batch and the activations of one update (an estimate)
+    seeds: int
+
+
+def plan(method: Method, env: Environment, budget: Budget, seeds: int) -> Plan:
+    """Sizes from shapes alone."""
+    state = jax.eval_shape(lambda: init(method, env, 0))
+    spec = env.spec
+    replay, memory = bytes_of(state.replay), bytes_of(state.learner.memory)
+    networks = bytes_of((state.learner.values, state.learner.curiosity))
+    moments, rows = spec.episode_limit + 1, method.batch_episodes * spec.n_agents
+    hidden = max(leaf.shape[-1] for leaf in jax.tree.leaves(state.learner.values.online.policy))
+    inputs = spec.obs_size + spec.n_actions + spec.n_agents
+    activations = 4 * moments * rows * (LIVE_ARRAYS_PER_UNROLL * hidden + inputs)
+    batch = replay * method.batch_episodes // method.replay_episodes
+    test = bytes_of(state.replay.episodes) * max(budget.test_episodes, budget.parallel_envs) // method.replay_episodes
+    total = replay + memory + networks + 2 * batch + activations + 2 * test
+    return Plan(replay * seeds, memory * seeds, networks * seeds, total * seeds, seeds)
+
+
+def check_fits(needed: Plan) -> None:
+    """Refuse a run that cannot fit, before it starts."""
+    available = available_bytes()
+    if available is not None and needed.peak > available:
+        raise UserError(
+            f"this run needs about {readable(needed.peak)} and {readable(available)} are free: "
+            "lower --replay-episodes, --batch-episodes, --memory.capacity or --seeds"
+        )
+
+
+def available_bytes() -> int | None:
+    """Free memory of the device that JAX computes on; None where it cannot be told."""
+    stats = jax.devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    try:
+        with open("/proc/meminfo") as file:
+            entries = dict(line.split(":", 1) for line in file)
+        return int(entries["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def readable(size: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
