@@ -1,12 +1,16 @@
 """Networks: linear layers, the recurrent agent, and what agents read.
 
 Initialisation is PyTorch's (uniform within 1/sqrt(fan_in)), which the published results of this field rest on. The GRU is PyTorch's too:
-two bias vectors, and the reset gate multiplies the hidden term including its bias. Its unroll carries a hand-written derivative: gates stay
-three separate arrays (slicing one wide array inside the loop defeats vectorisation) and weight gradients are one large product after the
-backward loop instead of one small product per step.
+two bias vectors, and the reset gate multiplies the hidden term including its bias.
+
+The agent's unroll carries a hand-written derivative, for three reasons: gates can stay separate arrays (slicing one wide array inside the
+loop defeats vectorisation), weight gradients can be one product per chunk of time instead of one per step, and the loop can end with the
+longest episode in the batch, which automatic differentiation does not allow. Chunks are short enough to stay in cache.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -75,12 +79,7 @@ class GRU(eqx.Module):
 
     def step(self, x: Float[Array, "*R I"], h: Float[Array, "*R H"]) -> Float[Array, "*R H"]:
         """The next hidden state."""
-        reset, update, new = self._input_gates(x)
-        return _cell(reset, update, new, h, jnp.swapaxes(self.hidden_weight, 1, 2), self.hidden_bias[2])[0]
-
-    def unroll(self, x: Float[Array, "T1 R I"]) -> Float[Array, "T1 R H"]:
-        """Hidden states after each moment, from zeros."""
-        return _unroll(self._input_gates(x), jnp.swapaxes(self.hidden_weight, 1, 2), self.hidden_bias[2])
+        return _cell(self._input_gates(x), h, jnp.swapaxes(self.hidden_weight, 1, 2), self.hidden_bias[2])[0]
 
     def _input_gates(self, x: Float[Array, "*R I"]) -> tuple[Array, Array, Array]:
         """What the input contributes to each gate; hidden biases that are merely added join here."""
@@ -92,58 +91,16 @@ class GRU(eqx.Module):
         )
 
 
-Gates = tuple[Float[Array, "T1 R H"], Float[Array, "T1 R H"], Float[Array, "T1 R H"]]
-
-
-def _cell(reset: Array, update: Array, new: Array, h: Array, weight: Float[Array, "3 H H"], bias: Float[Array, " H"]) -> tuple[Array, ...]:
+def _cell(
+    gates: tuple[Array, Array, Array], h: Float[Array, "*R H"], weight: Float[Array, "3 H H"], bias: Float[Array, " H"]
+) -> tuple[Array, ...]:
     """One step from the gates' inputs: the hidden state, then what the derivative needs."""
+    reset, update, new = gates
     r = jax.nn.sigmoid(reset + h @ weight[0])
     z = jax.nn.sigmoid(update + h @ weight[1])
     hidden_new = h @ weight[2] + bias
     n = jnp.tanh(new + r * hidden_new)
     return n + z * (h - n), r, z, n, hidden_new
-
-
-def _forward(gates: Gates, weight: Float[Array, "3 H H"], bias: Float[Array, " H"]) -> tuple[Array, ...]:
-    def step(h: Array, gate: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, ...]]:
-        out = _cell(*gate, h, weight, bias)
-        return out[0], out
-
-    return lax.scan(step, jnp.zeros_like(gates[0][0]), gates)[1]
-
-
-@jax.custom_vjp
-def _unroll(gates: Gates, weight: Float[Array, "3 H H"], bias: Float[Array, " H"]) -> Float[Array, "T1 R H"]:
-    return _forward(gates, weight, bias)[0]
-
-
-def _unroll_forward(gates: Gates, weight: Array, bias: Array) -> tuple[Array, tuple[tuple[Array, ...], Array]]:
-    trace = _forward(gates, weight, bias)
-    return trace[0], (trace, weight)
-
-
-def _unroll_backward(residuals: tuple[tuple[Array, ...], Array], d_hidden: Array) -> tuple[Gates, Array, Array]:
-    (hidden, r, z, n, hidden_new), weight = residuals
-    previous = jnp.concatenate([jnp.zeros_like(hidden[:1]), hidden[:-1]])
-    transposed = jnp.swapaxes(weight, 1, 2)
-
-    def step(d_h: Array, at: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
-        d_out, r, z, n, hidden_new, h = at
-        d_h = d_h + d_out
-        d_n = d_h * (1 - z) * (1 - n * n)
-        d_z = d_h * (h - n) * z * (1 - z)
-        d_r = d_n * hidden_new * r * (1 - r)
-        d_hidden_new = d_n * r
-        back = d_h * z + d_r @ transposed[0] + d_z @ transposed[1] + d_hidden_new @ transposed[2]
-        return back, (d_r, d_z, d_n, d_hidden_new)
-
-    trace = (d_hidden, r, z, n, hidden_new, previous)
-    d_r, d_z, d_n, d_hidden_new = lax.scan(step, jnp.zeros_like(hidden[0]), trace, reverse=True)[1]
-    d_weight = jnp.stack([jnp.einsum("trh,trk->hk", previous, d) for d in (d_r, d_z, d_hidden_new)])
-    return (d_r, d_z, d_n), d_weight, jnp.sum(d_hidden_new, axis=(0, 1))
-
-
-_unroll.defvjp(_unroll_forward, _unroll_backward)
 
 
 class AgentNet(eqx.Module):
@@ -172,10 +129,102 @@ class AgentNet(eqx.Module):
         h = self.memory.step(jax.nn.relu(self.encode(x)), h)
         return h, self.decode(h)
 
-    def unroll(self, x: Float[Array, "T1 R I"]) -> tuple[Float[Array, "T1 R H"], Float[Array, "T1 R A"]]:
-        """Hidden states and outputs along time."""
-        hidden = self.memory.unroll(jax.nn.relu(self.encode(x)))
+    def unroll(self, x: Float[Array, "T1 R I"], moments: Int[Array, ""]) -> tuple[Float[Array, "T1 R H"], Float[Array, "T1 R A"]]:
+        """Hidden states and outputs along time, meaningful at the first `moments` moments; inputs are data, no gradient flows to them."""
+        hidden = _unroll((self.encode, self.memory), _whole_chunks(jax.lax.stop_gradient(x)), -(-moments // CHUNK))[: x.shape[0]]
         return hidden, self.decode(hidden)
+
+
+CHUNK = 8  # moments handled at once
+Trunk = tuple[Linear, GRU]
+
+
+def _whole_chunks(x: Float[Array, "T1 R I"]) -> Float[Array, "T2 R I"]:
+    missing = -x.shape[0] % CHUNK
+    return jnp.pad(x, ((0, missing), (0, 0), (0, 0)))
+
+
+def _read(x: Float[Array, "T2 R F"], chunk: Int[Array, ""]) -> Float[Array, "C R F"]:
+    return lax.dynamic_slice_in_dim(x, chunk * CHUNK, CHUNK, 0)
+
+
+def _forward(trunk: Trunk, x: Float[Array, "T2 R I"], chunks: Int[Array, ""]) -> tuple[Array, ...]:
+    """Hidden states, then what the derivative needs: the gates and the encoder's output."""
+    encode, memory = trunk
+    weight, bias = jnp.swapaxes(memory.hidden_weight, 1, 2), memory.hidden_bias[2]
+    start = jnp.zeros((x.shape[1], weight.shape[-1]))
+
+    def chunk(c: Array, carry: tuple[Array, tuple[Array, ...]]) -> tuple[Array, tuple[Array, ...]]:
+        h, tracks = carry
+        encoded = jax.nn.relu(encode(_read(x, c)))
+
+        def step(h: Array, gates: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, ...]]:
+            out = _cell(gates, h, weight, bias)
+            return out[0], out
+
+        h, out = lax.scan(step, h, memory._input_gates(encoded))
+        return h, tuple(lax.dynamic_update_slice_in_dim(t, v, c * CHUNK, 0) for t, v in zip(tracks, (*out, encoded), strict=True))
+
+    blank = jnp.zeros((x.shape[0], *start.shape))
+    return lax.fori_loop(0, chunks, chunk, (start, (blank,) * 6))[1]
+
+
+@jax.custom_vjp
+def _unroll(trunk: Trunk, x: Float[Array, "T2 R I"], chunks: Int[Array, ""]) -> Float[Array, "T2 R H"]:
+    return _forward(trunk, x, chunks)[0]
+
+
+def _unroll_forward(trunk: Trunk, x: Array, chunks: Array) -> tuple[Array, tuple[Any, ...]]:
+    tracks = _forward(trunk, x, chunks)
+    return tracks[0], (tracks, trunk, x, chunks)
+
+
+def _unroll_backward(residuals: tuple[Any, ...], d_hidden: Array) -> tuple[Trunk, Array, None]:
+    (hidden, *gates, encoded), trunk, x, chunks = residuals
+    memory: GRU = trunk[1]
+    previous = jnp.concatenate([jnp.zeros_like(hidden[:1]), hidden[:-1]])
+
+    def step(d_h: Array, at: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
+        d_out, h, r, z, n, hidden_new = at
+        d_h = d_h + d_out
+        d_n = d_h * (1 - z) * (1 - n * n)
+        d_z = d_h * (h - n) * z * (1 - z)
+        d_r = d_n * hidden_new * r * (1 - r)
+        d_hidden_new = d_n * r
+        weight = memory.hidden_weight
+        return d_h * z + d_r @ weight[0] + d_z @ weight[1] + d_hidden_new @ weight[2], (d_r, d_z, d_n, d_hidden_new)
+
+    def chunk(i: Array, carry: tuple[Array, Trunk]) -> tuple[Array, Trunk]:
+        d_h, total = carry
+        c = chunks - 1 - i
+        h, e = _read(previous, c), _read(encoded, c)
+        d_h, (d_r, d_z, d_n, d_hidden_new) = lax.scan(step, d_h, (_read(d_hidden, c), h, *(_read(g, c) for g in gates)), reverse=True)
+        weight = memory.input_weight
+        d_e = (d_r @ weight[0] + d_z @ weight[1] + d_n @ weight[2]) * (e > 0)
+        here = (
+            Linear(_product(d_e, _read(x, c)), _over_rows(d_e)),
+            GRU(
+                jnp.stack([_product(d, e) for d in (d_r, d_z, d_n)]),
+                jnp.stack([_product(d, h) for d in (d_r, d_z, d_hidden_new)]),
+                jnp.stack([_over_rows(d) for d in (d_r, d_z, d_n)]),
+                jnp.stack([_over_rows(d) for d in (d_r, d_z, d_hidden_new)]),
+            ),
+        )
+        return d_h, jax.tree.map(jnp.add, total, here)
+
+    blank = jax.tree.map(jnp.zeros_like, trunk)
+    return lax.fori_loop(0, chunks, chunk, (jnp.zeros_like(hidden[0]), blank))[1], jnp.zeros_like(x), None
+
+
+def _product(left: Float[Array, "C R F"], right: Float[Array, "C R G"]) -> Float[Array, "F G"]:
+    return jnp.einsum("crf,crg->fg", left, right)
+
+
+def _over_rows(x: Float[Array, "C R F"]) -> Float[Array, " F"]:
+    return jnp.sum(x, axis=(0, 1))
+
+
+_unroll.defvjp(_unroll_forward, _unroll_backward)
 
 
 _GRU_NAMES = {"input_weight": "weight_ih", "hidden_weight": "weight_hh", "input_bias": "bias_ih", "hidden_bias": "bias_hh"}

@@ -78,6 +78,22 @@ class Unroll(eqx.Module):
     hidden: Float[Array, "*B T1 N H"]
 
 
+@jax.custom_batching.custom_vmap
+def shared_maximum(value: Int[Array, ""]) -> Int[Array, ""]:
+    """The value itself, or under `vmap` the largest of all: one number that all share can bound a loop without copying what it carries."""
+    return value
+
+
+@shared_maximum.def_vmap
+def _shared_maximum_over(size: int, batched: list[bool], value: Int[Array, " K"]) -> tuple[Int[Array, ""], bool]:
+    return (jnp.max(value) if batched[0] else value), False
+
+
+def longest(episodes: Episodes) -> Int[Array, ""]:
+    """Steps of the longest episode, over everything that is computed side by side."""
+    return shared_maximum(jnp.max(episodes.length))
+
+
 def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."] | Float[Array, "..."]) -> Float[Array, ""]:
     """Mean of `values` where `mask` holds; zero when it holds nowhere."""
     weights = jnp.broadcast_to(mask, values.shape).astype(values.dtype)

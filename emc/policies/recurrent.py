@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from emc.nets import AgentNet, agent_inputs
 from emc.parts import Policy
-from emc.types import EnvSpec, Episodes, Unroll
+from emc.types import EnvSpec, Episodes, Unroll, longest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RecurrentQ(Policy):
         previous = jnp.concatenate([before_first, episodes.action], axis=1)
         # Time leads inside the recurrent core, and all agents of all episodes are rows of one matrix.
         inputs = agent_inputs(jnp.swapaxes(episodes.obs, 0, 1), jnp.swapaxes(previous, 0, 1), n_actions)
-        hidden, q = net.unroll(inputs.reshape(moments, batch * n_agents, -1))
+        hidden, q = net.unroll(inputs.reshape(moments, batch * n_agents, -1), longest(episodes) + 1)
 
         def batch_first(x: Float[Array, "T1 R F"]) -> Float[Array, "B T1 N F"]:
             return jnp.swapaxes(x.reshape(moments, batch, n_agents, -1), 0, 1)

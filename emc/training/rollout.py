@@ -17,7 +17,7 @@ from emc.envs.base import Environment
 from emc.parts import Policy
 from emc.policies.exploration import epsilon_greedy
 from emc.training.replay import blank_episodes
-from emc.types import Episodes, Timestep
+from emc.types import Episodes, Timestep, shared_maximum
 
 
 class Outcome(eqx.Module):
@@ -75,7 +75,10 @@ def play(
         running = p.running & ~(after.terminated | after.truncated)
         return _Play(p.t + 1, key, world, agents, after, action, running, p.won | (p.running & after.won), record)
 
-    end = jax.lax.while_loop(lambda p: jnp.any(p.running) & (p.t < spec.episode_limit), step, start)
+    def unfinished(p: _Play) -> Bool[Array, ""]:
+        return (shared_maximum(jnp.any(p.running).astype(jnp.int32)) > 0) & (shared_maximum(p.t) < spec.episode_limit)
+
+    end = jax.lax.while_loop(unfinished, step, start)
     played = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), end.record)
     return played, Outcome(jnp.sum(played.reward, axis=1), played.length, end.won)
 
