@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+
+from emc.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +19,13 @@ class Epsilon:
     start: float = 1.0
     finish: float = 0.05
     steps: int = 50_000
+
+    def __post_init__(self) -> None:
+        for name, value in (("start", self.start), ("finish", self.finish)):
+            if not 0.0 <= value <= 1.0:
+                raise UserError(f"epsilon.{name}={value} must lie between 0 and 1")
+        if self.steps < 1:
+            raise UserError(f"epsilon.steps={self.steps} must be at least 1")
 
     def __call__(self, env_steps: Int[Array, ""]) -> Float[Array, ""]:
         share = jnp.minimum(env_steps.astype(jnp.float32) / self.steps, 1.0)
@@ -37,6 +47,13 @@ class DecayingWeight:
     rate: float = 0.9
     every: int = 5_000
     floor: float = 0.01  # released code; the paper has none
+
+    def __post_init__(self) -> None:
+        for name, value in (("start", self.start), ("floor", self.floor)):
+            if not (math.isfinite(value) and value >= 0):
+                raise UserError(f"weight.{name}={value} must be a number of at least 0")
+        if not 0.0 < self.rate <= 1.0 or self.every < 1:
+            raise UserError(f"weight.rate={self.rate} must lie above 0 and at most 1, weight.every={self.every} must be at least 1")
 
     def init(self) -> WeightState:
         """The weight before the first decay."""

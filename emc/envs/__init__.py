@@ -1,0 +1,8 @@
+"""Environments: what agents can be trained in."""
+
+from emc.envs.base import Environment
+from emc.envs.gridworld import Gridworld
+from emc.envs.predator_prey import PredatorPrey
+from emc.envs.registry import TASKS, make_env
+
+__all__ = ["TASKS", "Environment", "Gridworld", "PredatorPrey", "make_env"]

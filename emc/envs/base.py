@@ -34,3 +34,7 @@ class Environment(Protocol):
     def draw(self, axes: Any, world: PyTree) -> None:
         """Draw one moment on matplotlib axes (`world` holds numpy arrays)."""
         ...
+
+    def draw_outlines(self, axes: Any) -> None:
+        """Draw what never moves as outlines over a map; one cell is one unit, the first cell is centred on (0, 0)."""
+        ...

@@ -71,6 +71,14 @@ class Silent:
     def end(self) -> None: ...
 
 
+class Interrupted(Exception):
+    """Somebody asked the run to stop; it is kept up to `step`."""
+
+    def __init__(self, run: RunDirectory, step: int):
+        super().__init__(f"{run.path} stopped at step {step}")
+        self.run, self.step = run, step
+
+
 @dataclasses.dataclass(frozen=True)
 class Progress:
     """Where the host is; part of every checkpoint."""
@@ -146,7 +154,7 @@ class _Session:
                         return
                     if interrupted:
                         self._save(state, progress)
-                        raise KeyboardInterrupt
+                        raise Interrupted(self.run, _steps(state))
                     if time.monotonic() - self.saved_at > 60 * self.keeping.checkpoint_minutes:
                         self._save(state, progress)
                     state, progress = self._advance(state, progress)

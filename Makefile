@@ -1,0 +1,61 @@
+# `make help` lists the targets. Everything happens in .venv; nothing outside this directory is touched.
+
+VENV := .venv
+STAMP := $(VENV)/.set-up
+BIN := $(VENV)/bin
+
+# Two test processes with one XLA thread each are faster than one with two; compiled programs are kept between test runs.
+TEST_ENV := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false $(XLA_FLAGS)" OMP_NUM_THREADS=1 \
+	JAX_COMPILATION_CACHE_DIR="$${JAX_COMPILATION_CACHE_DIR:-$(CURDIR)/$(VENV)/jax-cache}" \
+	JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+.PHONY: help setup demo test lint types unit format clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## */  make \1	/p' Makefile
+
+setup: $(STAMP)  ## make .venv and install the package with everything its tests need
+
+demo: setup  ## train EMC-VDN on the gridworld for a few minutes and write a report page
+	@$(BIN)/emc demo
+
+test: lint types unit  ## lint, types and all tests
+
+lint: setup  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup  ## pyright, strict on emc/
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+unit: setup  ## all tests (PYTEST_ARGS="-m 'not slow'" leaves the slow ones out)
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+format: setup  ## rewrite the source in the common layout
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove .venv and caches; runs and results stay
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .jax_cache dist
+	find emc tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A candidate counts only if it runs: version managers leave names behind that lead nowhere.
+$(STAMP): pyproject.toml constraints.txt
+	@usable='import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))'; \
+	found=; \
+	if ! $(BIN)/python -c "$$usable" >/dev/null 2>&1; then \
+		for candidate in $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3 python; do \
+			if $$candidate -c "$$usable" >/dev/null 2>&1; then found=$$candidate; break; fi; \
+		done; \
+		if [ -z "$$found" ]; then \
+			echo "emc needs Python 3.11 or newer with its venv module: install one (python3 and python3-venv), or name it: make PYTHON=..." >&2; \
+			exit 1; \
+		fi; \
+		echo "setting up $(VENV) with $$($$found --version)"; \
+		$$found -m venv --clear $(VENV); \
+	fi
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@

@@ -1,0 +1,397 @@
+"""The `emc` command.
+
+    emc train METHOD ENV [--field value ...]     emc resume RUN
+    emc evaluate RUN [--episodes N]              emc render RUN
+    emc report RUN ...                           emc plan METHOD ENV [--field value ...]
+    emc methods                                  emc envs
+
+A user's mistake is one line on stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from emc.errors import UserError
+from emc.names import lookup
+
+USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated exploration
+
+  emc train METHOD ENV [--field value ...]   train; `emc train METHOD ENV --help` lists every field
+  emc resume RUN                             go on from the last checkpoint, bit for bit
+  emc evaluate RUN [--episodes N]            complete greedy episodes with the trained agents
+  emc render RUN [--out FILE]                an episode of the trained agents as a GIF
+  emc report RUN ... [--out FILE]            one self-contained page: curves, heat maps, an episode, the configuration
+  emc plan METHOD ENV [--field value ...]    bytes of replay, memory and networks, before anything is compiled
+  emc methods                                the methods, a line each
+  emc envs                                   the environments, a line each
+  emc demo                                   train EMC on the gridworld until it wins, and show how
+
+METHOD is one of `emc methods`, ENV one of `emc envs`; RUN is a directory like runs/gridworld/emc-vdn/20260101-120000-abc123.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command and exit."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if not words or words[0] in ("-h", "--help", "help"):
+            print(USAGE, end="")
+            return
+        if words[0] in ("-V", "--version"):
+            from emc import __version__
+
+            print(f"emc {__version__}")
+            return
+        lookup("command", words[0], COMMANDS)(words[1:])
+    except ValueError as error:
+        if not _for_the_user(error):
+            raise
+        _fail(str(error), 2)
+    except KeyboardInterrupt:
+        _fail("stopped", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _for_the_user(error: ValueError) -> bool:
+    """Errors raised to be read by users; other ValueErrors are faults of the package and keep their traceback."""
+    from emc.names import UnknownName
+
+    return isinstance(error, UserError | UnknownName) or error.__traceback__ is None
+
+
+def _fail(line: str, code: int) -> None:
+    print(f"emc: {' '.join(line.split())}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+# ---------------------------------------------------------------------------------------------------------------- training
+
+
+@dataclasses.dataclass(frozen=True)
+class Where:
+    """Where a run is kept, and which seeds it trains."""
+
+    seed: int = 0  # the first seed
+    seeds: int = 1  # how many, trained side by side in one program
+    runs: Path = Path("runs")  # directory that holds all runs
+    checkpoint_minutes: float = 5.0
+    keep_checkpoints: int = 2
+    tensorboard: bool = False  # also write TensorBoard event files (needs the extra: pip install emc-marl[tensorboard])
+
+
+def train(words: list[str]) -> None:
+    from emc.display import display_for_this_terminal
+    from emc.runs.session import start
+
+    config, where = _configured("train", words)
+    prepare_jax()
+    display = _with_tensorboard(display_for_this_terminal(config.env.spec.winnable), where.tensorboard)
+    command = shlex.join(["emc", "train", *words])
+    _trained(lambda: start(config, where.runs, _keeping(where), display, command))
+
+
+def resume(words: list[str]) -> None:
+    from emc.display import display_for_this_terminal
+    from emc.runs.directory import RunDirectory
+    from emc.runs.session import Keeping, config_of, resume
+
+    flags = _parse("emc resume RUN", ResumeFlags, _take(words, "RUN"))
+    run = RunDirectory.open(words[0])
+    prepare_jax()
+    display = _with_tensorboard(display_for_this_terminal(config_of(run).env.spec.winnable), flags.tensorboard)
+    _trained(lambda: resume(run.path, Keeping(flags.checkpoint_minutes, flags.keep_checkpoints), display))
+
+
+@dataclasses.dataclass(frozen=True)
+class ResumeFlags:
+    """Go on from the last good checkpoint."""
+
+    checkpoint_minutes: float = 5.0
+    keep_checkpoints: int = 2
+    tensorboard: bool = False
+
+
+def _trained(run: Callable[[], Any]) -> None:
+    from emc.runs.session import Interrupted
+
+    try:
+        path = run().path
+    except Interrupted as stop:
+        _fail(f"stopped; everything up to step {stop.step} is kept. Go on with: emc resume {stop.run.path}", 130)
+        return
+    print(f"finished. See it with: emc report {path}")
+
+
+def _keeping(where: Where) -> Any:
+    from emc.runs.session import Keeping
+
+    return Keeping(where.checkpoint_minutes, where.keep_checkpoints)
+
+
+def _with_tensorboard(display: Any, wanted: bool) -> Any:
+    if not wanted:
+        return display
+    from emc.tensorboard import TensorBoardDisplay
+
+    return TensorBoardDisplay(display)
+
+
+def _configured(command: str, words: list[str]) -> tuple[Any, Where]:
+    """METHOD ENV and every flag after them."""
+    import tyro
+
+    from emc.api import budget_of
+    from emc.envs import make_env
+    from emc.envs.registry import task
+    from emc.methods import PARTS, Method, make_method
+    from emc.runs.config import RunConfig
+    from emc.training.loop import Budget
+
+    rest = _take(words, "METHOD", "ENV")
+    method_name, env_name = words[:2]
+    chosen, rest = _selections(rest, {"preset", *PARTS})
+    method = make_method(method_name, chosen.pop("preset", "released"))
+    method = dataclasses.replace(method, **{kind: lookup(kind, name, PARTS[kind]) for kind, name in chosen.items()})
+    env = make_env(env_name)
+    flat = tyro.conf.arg(name="")
+    flags = dataclasses.make_dataclass(
+        "Flags",
+        [("where", Annotated[Where, flat]), ("budget", Annotated[Budget, flat]), ("env", type(env)), ("method", Annotated[Method, flat])],
+        frozen=True,
+    )
+    parts = "; ".join(f"--{kind} {{{','.join(table)}}}" for kind, table in PARTS.items())
+    about = f"Train {method_name} on {env_name}. Constants: --preset {{released,paper}}. Swap a part: {parts}."
+    given = _parse(f"emc {command} {method_name} {env_name}", flags, rest, flags(Where(), budget_of(task(env_name)), env, method), about)
+    where: Where = given.where
+    if where.seeds < 1 or where.seed < 0:
+        raise UserError(f"--seeds {where.seeds} must be at least 1 and --seed {where.seed} at least 0")
+    seeds = tuple(range(where.seed, where.seed + where.seeds))
+    return RunConfig(method_name, given.method, env_name, given.env, given.budget, seeds), where
+
+
+def _selections(words: list[str], names: set[str]) -> tuple[dict[str, str], list[str]]:
+    """Take `--mixer qmix` and the like, which change what fields there are, out of the other flags."""
+    chosen: dict[str, str] = {}
+    rest: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        name, _, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or name not in names:
+            rest.append(word)
+            continue
+        chosen[name] = value or next(waiting, "")
+    return chosen, rest
+
+
+def _take(words: list[str], *names: str) -> list[str]:
+    """The flags after the positional words, which must be there."""
+    given = [word for word in words[: len(names)] if not word.startswith("-")]
+    if len(given) < len(names) and not {"-h", "--help"} & set(words):
+        raise UserError(f"{' '.join(names)} expected, got {' '.join(words) or 'nothing'}. See emc --help")
+    if len(given) < len(names):
+        print(USAGE, end="")
+        raise SystemExit(0)
+    return words[len(names) :]
+
+
+def _parse(prog: str, kind: Any, words: list[str], default: Any = None, about: str | None = None) -> Any:
+    """Typed flags through tyro, its error box folded into one line."""
+    import tyro
+
+    box = io.StringIO()
+    config = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
+    defaults: dict[str, Any] = {} if default is None else {"default": default}
+    try:
+        with contextlib.redirect_stderr(box):
+            return tyro.cli(kind, args=words, prog=prog, description=about, config=config, **defaults)
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+    raise UserError(_one_line(box.getvalue()))
+
+
+def _one_line(box: str) -> str:
+    """What an error box says, without the box."""
+    lines = [re.sub(r"[│╭╮╰╯─]", " ", line).strip() for line in box.splitlines()[1:]]
+    blocks = " ".join(line or "\n" for line in lines).split("\n")
+    said = " ".join(blocks[0].split()) or "these flags cannot be understood"
+    hints = re.findall(r"--[a-z][\w.-]*", box.partition("Perhaps you meant")[2])
+    nearest = f" Perhaps you meant {hints[0]}?" if hints and hints[0] != "--help" else ""
+    return f"{said}{'' if said.endswith('.') else '.'}{nearest} Add --help to see every field."
+
+
+def plan(words: list[str]) -> None:
+    from emc.training.plan import available_bytes, plan, readable
+
+    config, _ = _configured("plan", words)
+    needed = plan(config.method, config.env, config.budget, len(config.seeds))
+    for name in ("replay", "memory", "networks", "peak"):
+        print(f"{name:<10}{readable(vars(needed)[name]):>12}{'  (estimate)' if name == 'peak' else ''}")
+    if (free := available_bytes()) is not None:
+        print(f"{'free':<10}{readable(free):>12}")
+
+
+# --------------------------------------------------------------------------------------------------------- looking at runs
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateFlags:
+    """Complete greedy episodes with the trained agents."""
+
+    episodes: int = 32
+    seed: int = 0  # of the episodes' randomness
+
+
+def evaluate(words: list[str]) -> None:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from emc.api import load
+    from emc.training.rollout import play
+
+    flags = _parse("emc evaluate RUN", EvaluateFlags, _take(words, "RUN"))
+    if flags.episodes < 1:
+        raise UserError(f"--episodes {flags.episodes} must be at least 1")
+    policy = load(words[0])
+    prepare_jax()
+    _, outcome = jax.jit(lambda env, net, key: play(env, policy.policy, net, key, jnp.zeros(()), flags.episodes))(
+        policy.env, policy.net, jax.random.key(flags.seed)
+    )
+    returns = np.asarray(outcome.episode_return)
+    if policy.spec.winnable:
+        print(f"win rate {np.mean(outcome.won):.3f}")
+    print(f"return   {np.mean(returns):.3f} (from {returns.min():.3f} to {returns.max():.3f})")
+    print(f"length   {np.mean(outcome.length):.1f}")
+    print(f"episodes {flags.episodes}, greedy, complete")
+
+
+@dataclasses.dataclass(frozen=True)
+class RenderFlags:
+    """An episode of the trained agents as a GIF."""
+
+    out: Path | None = None  # default: episode.gif in the run directory
+    seed: int = 0  # of the episode's randomness
+
+
+def render(words: list[str]) -> None:
+    flags = _parse("emc render RUN", RenderFlags, _take(words, "RUN"))
+    prepare_jax()
+    print(_rendered(Path(words[0]), flags.out or Path(words[0]) / "episode.gif", flags.seed))
+
+
+def _rendered(run: Path, out: Path, seed: int = 0) -> Path:
+    import jax
+
+    from emc.api import load
+    from emc.report.animation import animate, record
+
+    policy = load(run)
+    animate(policy.env, record(policy.env, policy.policy, policy.net, jax.random.key(seed)), out)
+    return out
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportFlags:
+    """One self-contained page about one or several runs."""
+
+    out: Path | None = None  # default: report.html in the run directory, or here for several runs
+
+
+def report(words: list[str]) -> None:
+    paths = [word for word in words if not word.startswith("-")]
+    flags_at = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+    flags = _parse("emc report RUN ...", ReportFlags, words[flags_at:])
+    runs = paths[:flags_at]
+    if not runs:
+        raise UserError("RUN expected: name one or several run directories. See emc --help")
+    prepare_jax()
+    print(_reported([Path(run) for run in runs], flags.out))
+
+
+def _reported(paths: list[Path], out: Path | None) -> Path:
+    from emc.report.page import write_report
+    from emc.runs.directory import RunDirectory
+
+    runs = [RunDirectory.open(path) for path in paths]
+    out = out or (paths[0] / "report.html" if len(paths) == 1 else Path("report.html"))
+    animations = {run.path: _rendered(run.path, run.path / "episode.gif") for run in runs if run.steps()}
+    write_report(runs, out, animations)
+    return out
+
+
+def methods(words: list[str]) -> None:
+    from emc.methods import METHODS
+
+    _parse("emc methods", Nothing, words)
+    for name, entry in METHODS.items():
+        method = entry.method
+        parts = (method.mixer, method.curiosity, method.memory, method.replay)
+        print(f"{name:<10}  {entry.about} ({entry.paper}): {' + '.join(type(part).__name__ for part in parts)}")
+
+
+def envs(words: list[str]) -> None:
+    from emc.envs import TASKS
+
+    _parse("emc envs", Nothing, words)
+    for name, entry in TASKS.items():
+        print(f"{name:<14}  {entry.description}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Nothing:
+    """There is nothing to set."""
+
+
+# -------------------------------------------------------------------------------------------------------------------- demo
+
+
+@dataclasses.dataclass(frozen=True)
+class DemoFlags:
+    """Train EMC-VDN on the gridworld (p = 2) until it wins, then write a report page."""
+
+    runs: Path = Path("demo")
+    seed: int = 1
+    steps: int = 505_000  # at most
+
+
+def demo(words: list[str]) -> None:
+    from emc.demo import run_demo
+
+    flags = _parse("emc demo", DemoFlags, words)
+    prepare_jax()
+    run = run_demo(flags.runs, flags.seed, flags.steps)
+    print(f"open this page: {_reported([run], None).resolve()}")
+
+
+def prepare_jax() -> None:
+    """Keep compiled programs between runs; the user's own setting wins."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(Path.home() / ".cache" / "emc" / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
+    "train": train,
+    "resume": resume,
+    "evaluate": evaluate,
+    "render": render,
+    "report": report,
+    "plan": plan,
+    "methods": methods,
+    "envs": envs,
+    "demo": demo,
+}

@@ -1,0 +1,118 @@
+"""Watching a run: a live display on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import time
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from emc.runs.config import RunConfig
+from emc.runs.directory import RunDirectory
+from emc.runs.session import Display, Status
+
+SHOWN = {
+    "eval_win_rate": "test win rate",
+    "eval_return": "test return",
+    "train_return": "train return",
+    "epsilon": "epsilon",
+    "curiosity_weight": "curiosity weight",
+    "reward_intrinsic": "intrinsic reward",
+    "memory_hit_rate": "memory hit rate",
+    "td_error": "TD error",
+}
+PLAIN_SECONDS = 15.0  # between lines where there is no terminal
+
+
+def display_for_this_terminal(winnable: bool) -> Display:
+    """Live where somebody can see it."""
+    return LiveDisplay(winnable) if sys.stdout.isatty() else PlainDisplay(winnable)
+
+
+def _headline(run: RunDirectory, config: RunConfig) -> str:
+    seeds = f"seed {config.seeds[0]}" if len(config.seeds) == 1 else f"{len(config.seeds)} seeds"
+    return f"{config.method_name} on {config.env_name}, {seeds}, {config.budget.steps:,} steps, in {run.path}"
+
+
+def _clock(seconds: float) -> str:
+    return "?" if seconds == float("inf") else str(datetime.timedelta(seconds=round(seconds)))
+
+
+def _shown(status: Status, winnable: bool) -> dict[str, str]:
+    hidden = set() if winnable else {"eval_win_rate"}
+    return {title: f"{status.latest[name]:.3g}" for name, title in SHOWN.items() if name in status.latest and name not in hidden}
+
+
+class LiveDisplay:
+    """A progress bar and the latest numbers, redrawn in place."""
+
+    def __init__(self, winnable: bool):
+        self.winnable, self.console = winnable, Console()
+        self.bar = Progress(
+            TextColumn("{task.completed:,.0f} steps"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.percentage:.0f} %"),
+            TextColumn("{task.fields[speed]} steps/s"),
+            TextColumn("{task.fields[left]} left"),
+            expand=True,
+        )
+        self.live: Live | None = None
+
+    def begin(self, run: RunDirectory, config: RunConfig) -> None:
+        self.console.print(f"[bold]{_headline(run, config)}[/bold]", highlight=False)
+        self.console.print("compiling ...", style="dim")
+        self.row = self.bar.add_task("training", total=config.budget.steps, speed="-", left="?")
+        self.live = Live(self.bar, console=self.console, refresh_per_second=4)
+        self.live.start()
+
+    def show(self, status: Status) -> None:
+        self.bar.update(
+            self.row, completed=status.steps, speed=f"{status.steps_per_second:,.0f}", left=_clock(status.seconds_left), refresh=False
+        )
+        numbers = Table.grid(padding=(0, 2))
+        shown = list(_shown(status, self.winnable).items())
+        for pairs in (shown[:4], shown[4:]):
+            numbers.add_row(*(f"[dim]{title}[/dim] [bold]{value}[/bold]" for title, value in pairs))
+        whole = Table.grid(expand=True)
+        whole.add_row(self.bar)
+        whole.add_row(numbers)
+        if self.live is not None:
+            self.live.update(whole)
+
+    def note(self, line: str) -> None:
+        self.console.print(line, highlight=False)
+
+    def end(self) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+
+class PlainDisplay:
+    """A line now and then."""
+
+    def __init__(self, winnable: bool):
+        self.winnable, self.last = winnable, -PLAIN_SECONDS
+
+    def begin(self, run: RunDirectory, config: RunConfig) -> None:
+        print(_headline(run, config), flush=True)
+
+    def show(self, status: Status) -> None:
+        if time.monotonic() - self.last < PLAIN_SECONDS and status.steps < status.total_steps:
+            return
+        self.last = time.monotonic()
+        numbers = ", ".join(f"{title} {value}" for title, value in _shown(status, self.winnable).items())
+        print(
+            f"{status.steps:,} / {status.total_steps:,} steps, {status.steps_per_second:,.0f} steps/s, "
+            f"{_clock(status.seconds_left)} left; {numbers}",
+            flush=True,
+        )
+
+    def note(self, line: str) -> None:
+        print(line, flush=True)
+
+    def end(self) -> None:
+        pass

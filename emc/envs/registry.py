@@ -1,0 +1,48 @@
+"""Environments by name, each with how long to train on it and how often to test (the released configurations)."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from emc.envs.base import Environment
+from emc.envs.gridworld import Gridworld
+from emc.envs.predator_prey import PredatorPrey
+from emc.names import lookup
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """An environment and its usual experiment."""
+
+    name: str
+    make: Callable[..., Environment]
+    steps: int  # environment steps of training
+    evaluate_every: int  # environment steps between tests
+    test_episodes: int
+    description: str
+
+
+TASKS: Mapping[str, Task] = {
+    task.name: task
+    for task in (
+        Task("gridworld", Gridworld, 505_000, 1_000, 30, "two agents on two sides of a wall must reach their goals at the same time"),
+        Task("predator-prey", PredatorPrey, 1_100_000, 10_000, 16, "eight predators catch prey in pairs; a lone attempt is punished"),
+    )
+}
+
+
+def task(name: str) -> Task:
+    """The task called `name`."""
+    return lookup("environment", name, TASKS)
+
+
+def make_env(name: str, **fields: Any) -> Environment:
+    """The environment called `name`, with some of its fields changed: `make_env("gridworld", penalty=0.5)`."""
+    make = task(name).make
+    known = inspect.signature(make).parameters
+    for field in fields:
+        lookup(f"field of {name}", field, known)
+    return make(**fields)

@@ -1,0 +1,224 @@
+"""A table of keys with values that finds the exact nearest key within a radius, in constant time, at a fixed shape, inside `jit`.
+
+Space is cut into cubic cells at least three radii wide, so the ball around a key meets at most two cells along each axis: 16 cells in
+four dimensions. A cell is hashed to one bucket of `WAYS` entries, and an entry lives in the bucket of its own cell and nowhere else.
+Looking into the buckets of those 16 cells therefore sees every stored key within the radius; distances decide, so cells that share a
+bucket do no harm. The answer is exact for everything that is stored, at any magnitude of keys: see `cell_width`.
+
+What is approximate is which entry gives way when the table is full. The entry evicted is the least recently used of its own bucket,
+not of the whole table: exact LRU up to a capacity of `WAYS`, set-associative LRU above. Because buckets fill unevenly, evictions
+begin before the table is full. Measured with 1,000,000 slots and keys that fall into different cells: the first eviction at 0.31 of
+the capacity, 0.1 % of all keys evicted at 0.51, 1 % at 0.68, 10 % once as many keys have arrived as there are slots. Keys that crowd one
+cell (a radius that is large against the spread of the keys) compete for that cell's ways; `evictions` counts how often that happened.
+
+Almost every key that is looked up is stored itself, at a distance of rounding error, and then the home cell alone decides. So
+`lookup` probes one cell for all keys and the full neighbourhood only for those that could have something nearer across a border.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+WAYS = 16  # entries per bucket: 8 probe 1.5 times faster, but evict 1 % of the keys at 0.52 of the capacity already
+CHUNK = 64  # keys whose whole neighbourhood is probed at once: what is gathered for them (0.3 MB) stays in a core's cache
+NARROWEST = 2.0**-24  # of all cells, for a radius of zero
+FURTHEST = 2.0**30  # cells beyond are one cell: still exact, and the index never overflows an int32
+MARGIN = 1.0 + 2.0**-16  # covers the rounding of squared distances with room to spare; costs nothing
+VACANT = np.uint32(2**32 - 1)  # the age of an empty slot: it goes first
+
+
+@final
+class Table(eqx.Module):
+    """Entries in buckets of equal size; an empty slot has an infinite key."""
+
+    key: Float[Array, "bucket axis way"]  # ways last: one bucket is contiguous and its distances are computed side by side
+    value: Float[Array, "bucket way"]
+    stamp: UInt32[Array, "bucket way"]  # the clock when the entry was last used
+    clock: UInt32[Array, ""]  # ticks once per written key and once per refresh; ages are differences, so wrapping round is harmless
+    entries: Int[Array, ""]
+    evictions: UInt32[Array, ""]
+
+
+@final
+class Match(eqx.Module):
+    """Where the nearest stored key of each query is, if there is one within the radius."""
+
+    bucket: Int[Array, "*query"]
+    way: Int[Array, "*query"]
+    found: Bool[Array, "*query"]
+
+
+@final
+class Neighbourhood(eqx.Module):
+    """The buckets of the cells that the ball around a key meets, the home cell's first."""
+
+    bucket: Int[Array, "*n probe"]
+    size: Int[Array, "*n"]  # how many of them are to be probed
+
+
+def empty(capacity: int, axes: int) -> Table:
+    """A table without entries; the capacity is rounded up to whole buckets."""
+    buckets = -(-capacity // WAYS)
+    return Table(
+        key=jnp.full((buckets, axes, WAYS), jnp.inf, jnp.float32),
+        value=jnp.zeros((buckets, WAYS), jnp.float32),
+        stamp=jnp.zeros((buckets, WAYS), jnp.uint32),
+        clock=jnp.zeros((), jnp.uint32),
+        entries=jnp.zeros((), jnp.int32),
+        evictions=jnp.zeros((), jnp.uint32),
+    )
+
+
+def insert(table: Table, keys: Float[Array, "n axis"], values: Float[Array, " n"], wanted: Bool[Array, " n"], radius: float) -> Table:
+    """Write the wanted keys one after the other: raise the value of the nearest key within the radius, or else add an entry."""
+    wanted = wanted & jnp.all(jnp.isfinite(keys), axis=-1)
+    order, count = _positions(wanted), jnp.sum(wanted)
+    keys, values = keys.at[order].get(mode="clip"), values.at[order].get(mode="clip")
+    around = _neighbourhood(table, keys, radius)
+
+    def write(i: Int[Array, ""], table: Table) -> Table:
+        match = _nearest(table, keys[i], jax.tree.map(lambda x: x[i], around), radius)
+        home = around.bucket[i, 0]
+        age = jnp.where(jnp.isinf(table.key[home, 0]), VACANT, jnp.minimum(table.clock - table.stamp[home], VACANT - 1))
+        oldest = jnp.max(age)
+        victim = jnp.argmax(age == oldest).astype(jnp.int32)
+        bucket, way = jnp.where(match.found, match.bucket, home), jnp.where(match.found, match.way, victim)
+        best = jnp.where(match.found, jnp.maximum(table.value[bucket, way], values[i]), values[i])
+        due = i < count  # always, except under `vmap` while another table has more to write
+        new, vacant = due & ~match.found, oldest == VACANT
+        used, added = jnp.where(due, bucket, _nowhere(table)), jnp.where(new, bucket, _nowhere(table))
+        return Table(
+            key=table.key.at[added, :, way].set(keys[i], mode="drop"),
+            value=table.value.at[used, way].set(best, mode="drop"),
+            stamp=table.stamp.at[used, way].set(table.clock, mode="drop"),
+            clock=table.clock + due.astype(jnp.uint32),
+            entries=table.entries + (new & vacant),
+            evictions=table.evictions + (new & ~vacant).astype(jnp.uint32),
+        )
+
+    return jax.lax.fori_loop(0, shared_maximum(count), write, table)
+
+
+def lookup(table: Table, keys: Float[Array, "n axis"], wanted: Bool[Array, " n"], radius: float) -> Match:
+    """The nearest stored key within the radius of each wanted key."""
+    n = len(keys)
+    chunk = min(CHUNK, n)
+    cell = _cell(keys, radius)
+    bucket, way, distance = jax.vmap(_probe, in_axes=(None, 0, 0))(table, keys, _bucket(table, cell))
+    match = Match(bucket, way, wanted & (distance <= radius**2))
+    reach = jnp.sqrt(jnp.minimum(distance, radius**2))[:, None]  # only a nearer key could change the answer
+    unsure = wanted & jnp.any(_beside(keys, reach, radius) != cell, axis=-1)
+    order = jnp.pad(_positions(unsure), (0, chunk), constant_values=n)
+
+    def search(i: Int[Array, ""], match: Match) -> Match:
+        which = jax.lax.dynamic_slice_in_dim(order, i * chunk, chunk)
+        some = keys.at[which].get(mode="clip")
+        exact = jax.vmap(_nearest, in_axes=(None, 0, 0, None))(table, some, _neighbourhood(table, some, radius), radius)
+        return jax.tree.map(lambda whole, part: whole.at[which].set(part, mode="drop"), match, exact)
+
+    return jax.lax.fori_loop(0, shared_maximum(-(-jnp.sum(unsure) // chunk)), search, match)
+
+
+def refresh(table: Table, match: Match) -> Table:
+    """Mark what was found as used now, all of it at the same tick."""
+    bucket = jnp.where(match.found, match.bucket, _nowhere(table))
+    stamp = table.stamp.at[bucket, match.way].set(table.clock, mode="drop")
+    return eqx.tree_at(lambda t: (t.stamp, t.clock), table, (stamp, table.clock + jnp.uint32(1)))
+
+
+def cell_width(radius: float) -> float:
+    """The smallest power of two that is at least three radii.
+
+    A power of two makes `key / width` exact, so cells are monotone in the key. Rounding is monotone too, and stored keys are floats: from
+    `key - reach <= stored` follows `float(key - reach) <= stored`. The cells of `key - reach` and `key + reach` therefore enclose the
+    cell of every stored key within reach, whatever the magnitude of the key. At most one of the two differs from the home cell: where
+    floats are a width or more apart, the bound away from zero rounds to the key itself; elsewhere rounding adds at most a quarter of a
+    width to the two thirds that a reach to both sides spans.
+    """
+    return 2.0 ** math.ceil(math.log2(max(3.0 * radius, NARROWEST)))
+
+
+@custom_vmap
+def shared_maximum(count: Int[Array, ""]) -> Int[Array, ""]:
+    """The count itself; under `vmap` the largest of all, the same for all: a bound for loops whose body knows when it is done.
+
+    A loop whose bound differs under `vmap` copies all it carries at every turn, and here that would be the whole table.
+    """
+    return count
+
+
+@shared_maximum.def_vmap
+def _(axis_size: int, in_batched: list[bool], count: Int[Array, " n"]) -> tuple[Int[Array, ""], bool]:
+    return shared_maximum(jnp.max(count)), False
+
+
+def _cell(keys: Float[Array, "*n axis"], radius: float) -> Int[Array, "*n axis"]:
+    """The cell that holds a key."""
+    return jnp.clip(jnp.floor(keys / cell_width(radius)), -FURTHEST, FURTHEST).astype(jnp.int32)
+
+
+def _beside(keys: Float[Array, "*n axis"], reach: Float[Array, "*n 1"] | float, radius: float) -> Int[Array, "*n axis"]:
+    """Along each axis, the other cell that keys within reach can lie in; the home cell where there is none."""
+    below, home, above = _cell(keys - reach * MARGIN, radius), _cell(keys, radius), _cell(keys + reach * MARGIN, radius)
+    return jnp.where(below != home, below, above)
+
+
+def _neighbourhood(table: Table, keys: Float[Array, "n axis"], radius: float) -> Neighbourhood:
+    """The buckets of all cells that balls around the keys meet."""
+    axes = keys.shape[-1]
+    home, beside = _cell(keys, radius), _beside(keys, radius, radius)
+    crossed = home != beside
+    # The cells are counted in binary, one digit per crossed axis, so the first 2**crossings of them are all different and the rest repeat.
+    digit = jnp.cumsum(crossed, axis=-1) - 1
+    chosen = crossed[:, None] & ((np.arange(2**axes)[:, None] >> digit[:, None]) & 1 == 1)
+    return Neighbourhood(_bucket(table, jnp.where(chosen, beside[:, None], home[:, None])), 2 ** jnp.sum(crossed, axis=-1))
+
+
+def _bucket(table: Table, cells: Int[Array, "*n axis"]) -> Int[Array, "*n"]:
+    """The bucket of a cell: a multiplicative hash of its coordinates."""
+    mixed = jnp.zeros(cells.shape[:-1], jnp.uint32)
+    for axis in range(cells.shape[-1]):
+        mixed = (mixed ^ cells[..., axis].astype(jnp.uint32)) * np.uint32(0x9E3779B1)
+        mixed = mixed ^ (mixed >> 15)
+    mixed = mixed * np.uint32(0x85EBCA6B)
+    mixed = mixed ^ (mixed >> 13)
+    return (mixed % np.uint32(table.key.shape[0])).astype(jnp.int32)
+
+
+def _nearest(table: Table, key: Float[Array, " axis"], around: Neighbourhood, radius: float) -> Match:
+    """The nearest entry in the neighbourhood of one key, if it is within the radius."""
+
+    def probe(i: Int[Array, ""], best: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        here, (_, _, nearest) = _probe(table, key, around.bucket[i]), best
+        return jax.tree.map(lambda new, old: jnp.where(here[2] < nearest, new, old), here, best)
+
+    first = (around.bucket[0], jnp.zeros((), jnp.int32), jnp.full((), jnp.inf))
+    bucket, way, distance = jax.lax.fori_loop(0, around.size, probe, first)
+    return Match(bucket, way, distance <= radius**2)
+
+
+def _probe(table: Table, key: Float[Array, " axis"], bucket: Int[Array, ""]) -> tuple[Array, Array, Array]:
+    """The nearest entry of one bucket: the bucket, the way, and the squared distance."""
+    stored = jax.lax.dynamic_index_in_dim(table.key, bucket, keepdims=False)
+    distances = jnp.sum(jnp.square(stored - key[:, None]), axis=0)
+    return bucket, jnp.argmin(distances).astype(jnp.int32), jnp.min(distances)
+
+
+def _positions(wanted: Bool[Array, " n"]) -> Int[Array, " n"]:
+    """Where the wanted ones are, in order, and then `n` until the end."""
+    n = len(wanted)  # `jnp.nonzero` does the same but takes three times as long to compile
+    rank = jnp.cumsum(wanted, dtype=jnp.int32) - 1
+    return jnp.full(n, n, jnp.int32).at[jnp.where(wanted, rank, n)].set(jnp.arange(n, dtype=jnp.int32), mode="drop")
+
+
+def _nowhere(table: Table) -> int:
+    """The bucket number past the last: what is written there is dropped."""
+    return table.key.shape[0]

@@ -1,0 +1,55 @@
+"""Names and numbers that a user writes: look them up, check them, and say in one line what is wrong and what to do."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+from collections.abc import Mapping
+from typing import TypeVar
+
+from emc.errors import UserError
+
+V = TypeVar("V")
+Number = float  # as users write it; under a transformation it may be a traced array
+
+
+class UnknownName(UserError):
+    """A name that is not among the known ones."""
+
+
+def lookup(kind: str, name: str, table: Mapping[str, V]) -> V:
+    """The entry called `name`, or an error that lists the known names and suggests the nearest."""
+    if name in table:
+        return table[name]
+    spelt = {known.lower(): known for known in table}
+    nearest = difflib.get_close_matches(name.lower(), spelt, n=1, cutoff=0.5)
+    hint = f" Did you mean {spelt[nearest[0]]}?" if nearest else ""
+    raise UnknownName(f"unknown {kind} {name!r}; known: {', '.join(sorted(table)) or 'none'}.{hint}")
+
+
+def number(value: Number) -> Number:
+    """A Python or numpy number as a float, so that a sweep over 0, 0.5 and 1 compiles once; arrays pass through."""
+    return float(value) if isinstance(value, numbers.Real) else value
+
+
+def check_number(name: str, value: Number, advice: str, low: float = -math.inf, high: float = math.inf) -> None:
+    """Refuse a number that is not finite or lies outside [low, high]; arrays and tracers are not looked at."""
+    if isinstance(value, numbers.Real) and not (math.isfinite(value) and low <= value <= high):
+        raise UserError(f"{name}={value} is not a finite number{_range(low, high)}: {advice}")
+
+
+def check_size(name: str, value: int, advice: str, low: int) -> None:
+    """Refuse a size that is not a whole number of at least `low`."""
+    if not (isinstance(value, numbers.Integral) and value >= low):
+        raise UserError(f"{name}={value} is not a whole number of at least {low}: {advice}")
+
+
+def _range(low: float, high: float) -> str:
+    if math.isinf(low) and math.isinf(high):
+        return ""
+    if math.isinf(high):
+        return f" of at least {low:g}"
+    if math.isinf(low):
+        return f" of at most {high:g}"
+    return f" from {low:g} to {high:g}"

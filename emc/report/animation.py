@@ -1,0 +1,114 @@
+"""One greedy episode as an animated GIF: how the agents act once they have learnt."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+
+from emc.envs.base import Environment
+from emc.parts import Policy
+from emc.policies.exploration import greedy
+from emc.report.curves import LIGHT, new_figure
+from emc.runs.directory import explained
+from emc.types import Timestep
+
+FRAME_MILLISECONDS = 250
+LAST_FRAME_MILLISECONDS = 2_000
+PIXELS = 512  # along each side
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """What a frame shows."""
+
+    world: PyTree  # of numpy arrays
+    episode_return: float  # so far
+    over: bool
+    won: bool
+
+
+def record(env: Environment, policy: Policy, net: PyTree, key: PRNGKeyArray) -> list[Moment]:
+    """Play one greedy episode; its first moment is the one before the first action."""
+
+    @jax.jit
+    def begin(env: Environment, net: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Timestep, PyTree]:
+        return *env.reset(key), policy.begin(net, env.spec)
+
+    @jax.jit
+    def step(
+        env: Environment, net: PyTree, world: PyTree, now: Timestep, carry: PyTree, previous: Int[Array, " N"], key: PRNGKeyArray
+    ) -> tuple[PyTree, Timestep, PyTree, Int[Array, " N"]]:
+        carry, q = policy.step(net, carry, now.obs, previous)
+        action = greedy(q, now.available)
+        return *env.step(world, action, key), carry, action
+
+    spec = env.spec
+    reset_key, *step_keys = jax.random.split(key, spec.episode_limit + 1)
+    world, now, carry = begin(env, net, reset_key)
+    previous = jnp.full(spec.n_agents, -1)
+    moments, total = [Moment(jax.device_get(world), 0.0, over=False, won=False)], 0.0
+    for step_key in step_keys:
+        world, now, carry, previous = step(env, net, world, now, carry, previous, step_key)
+        total += float(now.reward)
+        over = bool(now.terminated | now.truncated)
+        moments.append(Moment(jax.device_get(world), total, over, bool(now.won)))
+        if over:
+            break
+    return moments
+
+
+def animate(env: Environment, moments: Sequence[Moment], path: Path) -> None:
+    """Write an episode as a GIF that repeats; the file appears whole or not at all."""
+    from PIL import Image
+
+    frames = [Image.fromarray(pixels) for pixels in _frames(env, moments)]
+    # One palette for all frames, so that nothing flickers; the first and the last show every colour there is.
+    both = Image.new("RGB", (2 * PIXELS, PIXELS))
+    both.paste(frames[0])
+    both.paste(frames[-1], (PIXELS, 0))
+    palette = both.quantize(64, dither=Image.Dither.NONE)
+    first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    durations = [FRAME_MILLISECONDS] * len(rest) + [LAST_FRAME_MILLISECONDS]
+    with explained(path), written_whole(path) as beside:
+        first.save(beside, "gif", save_all=True, append_images=rest, duration=durations, loop=0, optimize=True)
+
+
+def _frames(env: Environment, moments: Sequence[Moment]) -> Generator[np.ndarray]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure, (axes,) = new_figure(PIXELS / 128, PIXELS / 128, 1, 1, LIGHT)
+    figure.set_dpi(128)
+    figure.set_layout_engine("none")
+    axes.set_position((0.01, 0.01, 0.98, 0.9))
+    canvas = FigureCanvasAgg(figure)
+    caption: dict[str, Any] = {"transform": figure.transFigure, "va": "center", "fontsize": 12, "color": LIGHT.ink}
+    for step, moment in enumerate(moments):
+        axes.clear()
+        env.draw(axes, moment.world)
+        axes.text(0.04, 0.955, f"step {step}", ha="left", **caption)
+        ending = "" if not moment.over else "won" if moment.won else "lost" if env.spec.winnable else "the end"
+        axes.text(0.5, 0.955, ending, ha="center", fontweight="bold", **caption)
+        axes.text(0.96, 0.955, f"return {moment.episode_return:.4g}", ha="right", **caption)
+        canvas.draw()
+        yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Generator[Path]:
+    """A file that is written under another name and then renamed; on failure nothing of it remains."""
+    beside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

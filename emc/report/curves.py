@@ -1,0 +1,433 @@
+"""Curves over environment steps: the scores of test episodes, method by method, and what training looked like inside.
+
+The score of an evaluation is the win rate of its greedy episodes, or their mean return where an environment cannot be won. Seeds are
+evaluated at slightly different steps, so each is interpolated linearly on a common grid; the median and the middle half (25-75 %) are taken
+over seeds at each point of it. Nothing is smoothed unless the figure says so.
+
+Runs whose configurations differ in nothing but their seeds are one curve. It is called after its method, followed by what differs from that
+method's preset and from the other runs. Equal methods have equal colours in every figure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from emc.envs.base import Environment
+from emc.envs.registry import TASKS
+from emc.errors import UserError
+from emc.methods import PRESETS
+from emc.runs import RunDirectory, read_metrics
+from emc.runs.config import to_json
+from emc.runs.directory import METRICS
+from emc.runs.session import config_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One number of one seed, over steps."""
+
+    seed: int
+    steps: Float[np.ndarray, " E"]
+    values: Float[np.ndarray, " E"]
+    episodes: int = 0  # that the values were measured on, in all
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """The middle half of some seeds."""
+
+    steps: Float[np.ndarray, " G"]
+    low: Float[np.ndarray, " G"]  # 25 %
+    median: Float[np.ndarray, " G"]
+    high: Float[np.ndarray, " G"]  # 75 %
+    seeds: Int[np.ndarray, " G"]  # how many got this far
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """One method in one configuration on one environment, with all its seeds."""
+
+    env_name: str
+    method_name: str
+    label: str
+    winnable: bool
+    runs: tuple[RunDirectory, ...]
+    curves: tuple[Curve, ...]  # the scores of each seed that was evaluated
+    left_out: tuple[int, ...] = ()  # seeds found in more than one run; only the longest counts
+
+    @property
+    def final(self) -> Float[np.ndarray, " seeds"]:
+        """The last score of each seed."""
+        return np.array([curve.values[-1] for curve in self.curves])
+
+
+def group_runs(runs: Sequence[RunDirectory]) -> list[Group]:
+    """The runs by environment and configuration, in the order given."""
+    members: dict[str, list[RunDirectory]] = {}
+    for run in runs:
+        config = {name: value for name, value in _config(run).items() if name != "seeds"}
+        members.setdefault(json.dumps([_names(run), config], sort_keys=True), []).append(run)
+    labels = _labels([same[0] for same in members.values()])
+    return [_group(label, same) for label, same in zip(labels, members.values(), strict=True)]
+
+
+def _group(label: str, runs: list[RunDirectory]) -> Group:
+    env = environment_of(runs[0])
+    lines = [read_lines(run) for run in runs]
+    winnable = env.spec.winnable if env is not None else any(any(line.get("won", ())) for same in lines for line in same)
+    found = [curve for same in lines for curve in scores(same, winnable)]
+    longest = {curve.seed: curve for curve in sorted(found, key=lambda curve: curve.steps[-1])}
+    repeated = tuple(sorted(seed for seed in longest if sum(curve.seed == seed for curve in found) > 1))
+    return Group(*_names(runs[0]), label, winnable, tuple(runs), tuple(longest[seed] for seed in sorted(longest)), repeated)
+
+
+def environment_of(run: RunDirectory) -> Environment | None:
+    """The environment of a run; None if this version of emc cannot make it."""
+    try:
+        return config_of(run).env
+    except UserError:
+        return None
+
+
+def read_lines(run: RunDirectory) -> list[dict[str, Any]]:
+    """The metrics of a run, none if it has not got that far."""
+    return read_metrics(run.path / METRICS) if (run.path / METRICS).exists() else []
+
+
+def scores(lines: Iterable[Mapping[str, Any]], winnable: bool) -> list[Curve]:
+    """The score of every evaluation, seed by seed."""
+    field = "won" if winnable else "return"
+    return tracks([line for line in lines if line["kind"] == "eval"], lambda line: float(np.mean(line[field])), lambda line: len(line[field]))
+
+
+def tracks(
+    lines: Iterable[Mapping[str, Any]],
+    value: Callable[[Mapping[str, Any]], float],
+    episodes: Callable[[Mapping[str, Any]], int] = lambda line: 0,
+) -> list[Curve]:
+    """One number of each line, seed by seed; lines where it is not finite are passed over."""
+    found: dict[int, list[tuple[int, float, int]]] = {}
+    for line in lines:
+        if np.isfinite(number := value(line)):
+            found.setdefault(line["seed"], []).append((line["steps"], number, episodes(line)))
+    columns = {seed: np.array(rows, float).T for seed, rows in sorted(found.items())}
+    return [Curve(seed, steps, values, int(np.sum(counts))) for seed, (steps, values, counts) in columns.items()]
+
+
+def middle_half(curves: Sequence[Curve], grid: Float[np.ndarray, " G"] | None = None) -> Band:
+    """Median and quartiles over seeds at each step of the grid, among the seeds that got that far."""
+    steps = common_grid(curves) if grid is None else grid
+    table = np.stack([interpolated(curve, steps) for curve in curves])
+    missing = np.isnan(table)
+    low, median, high = (np.nanpercentile if np.any(missing) else np.percentile)(table, (25, 50, 75), axis=0)  # the first is far slower
+    return Band(steps, low, median, high, np.sum(~missing, axis=0))
+
+
+def running_mean(curve: Curve, window: int) -> Curve:
+    """Each value with its neighbours, `window` in all; fewer at the ends."""
+    share = np.ones(window)
+    sums, counts = (np.convolve(values, share)[window // 2 :][: len(values)] for values in (curve.values, np.ones_like(curve.values)))
+    return dataclasses.replace(curve, values=sums / counts)
+
+
+def interpolated(curve: Curve, grid: Float[np.ndarray, " G"]) -> Float[np.ndarray, " G"]:
+    """A curve at other steps; its ends hold for one interval more, then it is not a number."""
+    interval = np.median(np.diff(curve.steps)) if len(curve.steps) > 1 else 0.0
+    inside = (grid >= curve.steps[0] - interval) & (grid <= curve.steps[-1] + interval)
+    return np.where(inside, np.interp(grid, curve.steps, curve.values), np.nan)
+
+
+def common_grid(curves: Sequence[Curve], most: int = 2000) -> Float[np.ndarray, " G"]:
+    """As many steps as the curves have evaluations, from where all have begun to where the last ends."""
+    first, last = max(curve.steps[0] for curve in curves), max(curve.steps[-1] for curve in curves)
+    return np.linspace(first, last, min(max(len(curve.steps) for curve in curves), most) if last > first else 1)
+
+
+# Figures.
+
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
+COLOURS: Mapping[str, str] = {  # of Okabe and Ito, which stay apart for every kind of colour vision; their yellow is too pale for a line
+    "iql": BLACK,
+    "vdn": BLUE,
+    "qmix": GREEN,
+    "qplex": SKY,
+    "emc-vdn": VERMILION,
+    "emc-qmix": ORANGE,
+    "emc-qplex": PURPLE,
+    "emc-wo-c": GREEN,
+    "emc-wo-m": ORANGE,
+}
+DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))  # tell apart lines of one colour
+
+
+@dataclasses.dataclass(frozen=True)
+class Theme:
+    """What a figure is drawn on, and with."""
+
+    paper: str = "#FFFFFF"
+    ink: str = "#1F2328"
+    faint: str = "#59636E"
+    rule: str = "#D9DEE4"
+    contrast: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])  # colours that would not show on this paper
+
+
+LIGHT = Theme()
+DARK = Theme(paper="#171B21", ink="#E6EAEF", faint="#9AA4AF", rule="#343B44", contrast={BLACK: "#F4F4F4", BLUE: "#3D9BD9"})
+
+
+def colour_of(method_name: str, theme: Theme = LIGHT) -> str:
+    """A method's colour, the same in every figure."""
+    others = sorted({*COLOURS.values()})
+    colour = COLOURS.get(method_name.lower(), others[zlib.crc32(method_name.lower().encode()) % len(others)])
+    return theme.contrast.get(colour, colour)
+
+
+def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) -> Figure:
+    """The scores of some methods on one environment; a `window` above 1 is said to be a running mean over so many evaluations."""
+    winnable, drawn = groups[0].winnable, [group for group in groups if group.curves]
+    columns = max(1, min(3, len(drawn), 84 // (8 + max((len(group.label) for group in drawn), default=0))))
+    figure, (axes,) = new_figure(8.0, 4.4 + 0.22 * -(-len(drawn) // columns), 1, 1, theme)
+    used: list[str] = []
+    for group in drawn:
+        colour = colour_of(group.method_name, theme)
+        dashes = DASHES[used.count(colour) % len(DASHES)]
+        used.append(colour)
+        band = middle_half([running_mean(curve, window) for curve in group.curves])
+        draw_band(axes, band, colour, f"{group.label} ({count(len(group.curves), 'seed')})", dashes, 1.8 if len(band.steps) < 200 or window > 1 else 1.0)
+    style(axes, theme, f"{'Win rate' if winnable else 'Return'} on {task_title(groups)}", "win rate" if winnable else "mean return", pad=22)
+    smoothed = f"running mean over {window} evaluations" if window > 1 else "not smoothed"
+    note = f"greedy test episodes, {smoothed}; median over seeds, band 25–75%"
+    below_title = axes.annotate(note, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points", fontsize=9.5, color=theme.faint)
+    below_title.set_in_layout(False)
+    if winnable:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.set_ylim(-0.03, 1.03)
+    if drawn:
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=10, labelcolor=theme.ink)
+    return figure
+
+
+Line = tuple[str, str, str]  # a field of the training lines, its name and colour
+PANELS: tuple[tuple[str, str, tuple[Line, ...]], ...] = (
+    ("Loss", "loss, log scale", (("loss", "", VERMILION),)),
+    ("Temporal-difference error", "mean |error|, log scale", (("td_error", "", VERMILION),)),
+    ("Value and its target", "mean over batches", (("target", "target", ORANGE), ("q", "value", BLUE))),
+    ("Rewards in training batches", "mean per step", (("reward_extrinsic", "extrinsic", BLUE), ("reward_intrinsic", "intrinsic × η", VERMILION))),
+    ("Curiosity weight", "η, log scale", (("curiosity_weight", "", PURPLE),)),
+    ("Exploration", "ε", (("epsilon", "", GREEN),)),
+    ("Episodic memory", "states found", (("memory_hit_rate", "", GREEN),)),
+)
+
+
+def plot_diagnostics(lines: Sequence[Mapping[str, Any]], theme: Theme = LIGHT) -> Figure | None:
+    """What training looked like inside; None before the first update. Numbers that are zero throughout belong to absent parts."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    train = [line for line in lines if line.get("kind") == "train"]
+    panels: list[tuple[str, str, list[tuple[list[Curve], str, str]]]] = []
+    for title, ylabel, wanted in PANELS:
+        found = [(tracks(train, lambda line, f=field: line.get(f, np.nan)), name, colour) for field, name, colour in wanted]
+        present = [(curves, name, colour) for curves, name, colour in found if any(np.any(curve.values) for curve in curves)]
+        panels += [(title, ylabel, present)] if present else []
+    if not any("loss" in line for line in train):
+        return None
+    rows = -(-len(panels) // 3)
+    figure, every_axes = new_figure(10.0, 2.6 * rows, rows, 3, theme)
+    for axes, (title, ylabel, present) in zip(every_axes, panels, strict=False):
+        for curves, name, colour in present:
+            draw_band(axes, middle_half(curves), theme.contrast.get(colour, colour), name, width=1.0)
+        style(axes, theme, title, ylabel)
+        if "log" in ylabel:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.yaxis.set_minor_locator(NullLocator())
+        if len(present) > 1:
+            axes.legend(frameon=False, fontsize=9, labelcolor=theme.ink)
+    for axes in every_axes[len(panels) :]:
+        axes.set_axis_off()
+    return figure
+
+
+def draw_band(axes: Axes, band: Band, colour: str, label: str, dashes: Any = "solid", width: float = 2.0) -> None:
+    """A median and the middle half around it; pale where some seeds have ended."""
+    whole = band.seeds == np.max(band.seeds)
+    axes.fill_between(band.steps, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
+    axes.plot(band.steps, band.median, color=colour, linestyle=dashes, linewidth=width, alpha=0.0 if np.all(whole) else 0.4)
+    axes.plot(
+        band.steps,
+        np.where(whole, band.median, np.nan),
+        color=colour,
+        linestyle=dashes,
+        linewidth=width,
+        label=literal(label),
+        marker="o" if len(band.steps) == 1 else None,
+    )
+
+
+def new_figure(width: float, height: float, rows: int, columns: int, theme: Theme) -> tuple[Figure, list[Axes]]:
+    """An empty figure of some inches and its axes, row by row, away from pyplot's global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure((width, height), dpi=160, layout="constrained", facecolor=theme.paper)
+    FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(h_pad=0.09, w_pad=0.06)  # type: ignore[union-attr]
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def style(axes: Axes, theme: Theme, title: str, ylabel: str, pad: float = 6) -> None:
+    """Steps along the bottom, faint rules, and no frame."""
+    axes.set_title(literal(title), loc="left", fontsize=11, fontweight="bold", color=theme.ink, pad=pad)
+    axes.set_xlabel("environment steps", fontsize=9.5, color=theme.faint)
+    axes.set_ylabel(ylabel, fontsize=9.5, color=theme.faint)
+    axes.xaxis.set_major_formatter(lambda value, _: steps_in_words(value))
+    axes.set_facecolor(theme.paper)
+    axes.grid(axis="y", color=theme.rule, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=theme.faint, labelsize=9.5, length=3)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(theme.faint)
+    axes.margins(x=0.01)
+
+
+def steps_in_words(steps: float) -> str:
+    """A number of steps on an axis: 500, 20k, 1.5M."""
+    return f"{steps / 1e6:g}M" if abs(steps) >= 1e6 else f"{steps / 1e3:g}k" if abs(steps) >= 1e3 else f"{steps:g}"
+
+
+def as_png(figure: Figure, palette: bool = True) -> bytes:
+    """A figure as PNG, with a palette of 256 colours where that is enough."""
+    from PIL import Image
+
+    raw, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(raw, format="png", facecolor=figure.get_facecolor())
+    image = Image.open(raw).convert("RGB")
+    (image.quantize(256, dither=Image.Dither.NONE) if palette else image).save(small, "png", optimize=True)
+    return small.getvalue()
+
+
+def as_svg(figure: Figure) -> bytes:
+    """A figure as SVG, the same bytes every time."""
+    import matplotlib
+
+    raw = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "emc"}):
+        figure.savefig(raw, format="svg", facecolor=figure.get_facecolor(), metadata={"Date": None, "Creator": None})
+    return raw.getvalue()
+
+
+def literal(text: str) -> str:
+    """Text that matplotlib takes as it is: dollar signs mean dollars, and what cannot be printed is a dot."""
+    return "".join(c if c.isprintable() else "·" for c in text).replace("$", r"\$")
+
+
+def count(number: int, noun: str) -> str:
+    """So many of something."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+# Names.
+
+
+def _labels(runs: Sequence[RunDirectory]) -> list[str]:
+    """A name for each of these runs, which all differ."""
+    phrases = [_changes(run, runs) for run in runs]
+    labels = [", ".join(p if len(p) < 5 else [*p[:3], f"{len(p) - 3} more changes"]) for p in phrases]
+    keys = [(_names(run), label) for run, label in zip(runs, labels, strict=True)]
+    return [f"{key[1]} #{keys[: i + 1].count(key)}" if keys.count(key) > 1 else key[1] for i, key in enumerate(keys)]
+
+
+def _changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]:
+    """The method's name, what differs from its preset, and what of the task differs among the runs on this environment."""
+    env_name, method_name = _names(run)
+    title, usual = nearest_preset(run)
+    if usual is None:
+        usual = next(_config(rival).get("method") for rival in among if _names(rival)[1] == method_name)
+    changes = [(path, found) for path, found, _ in differences(_config(run).get("method"), usual)]
+    rivals = [_config(rival) for rival in among if _names(rival)[0] == env_name]
+    for part in ("env", "budget"):
+        varied = {path for rival in rivals for path, _, _ in differences(rival.get(part), rivals[0].get(part))}
+        changes += [(path, at(_config(run), part, *path)) for path in sorted(varied)]
+    return [title, *(in_words(path, value) for path, value in changes)]
+
+
+def nearest_preset(run: RunDirectory) -> tuple[str, Any]:
+    """What the preset that a run's method is nearest to is called, and its configuration; None if no preset has the name."""
+    name = _names(run)[1]
+    known = {preset: to_json(table[name].method) for preset, table in PRESETS.items() if name in table}
+    if not known:
+        return name, None
+    preset = min(known, key=lambda preset: len([*differences(_config(run).get("method"), known[preset])]))
+    return (name if preset == next(iter(PRESETS)) else f"{name} ({preset})"), known[preset]
+
+
+def task_title(groups: Sequence[Group]) -> str:
+    """The environment, with what differs from its defaults in all of these groups."""
+    usual = usual_environment(groups[0].runs[0])
+    changes = [differences(_config(group.runs[0]).get("env"), usual) if usual else () for group in groups]
+    words = [[in_words(path, value) for path, value, _ in own] for own in changes]
+    return ", ".join([groups[0].env_name, *(phrase for phrase in words[0] if all(phrase in own for own in words))])
+
+
+def usual_environment(run: RunDirectory) -> Any:
+    """The default configuration of a run's environment; None if there is no task of that name."""
+    task = TASKS.get(_names(run)[0])
+    return to_json(task.make()) if task else None
+
+
+def differences(found: Any, usual: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Where two configurations differ, and the two values there; a part of another type is one difference."""
+    if isinstance(found, dict) and isinstance(usual, dict) and found.get("type") == usual.get("type"):
+        for name in dict.fromkeys([*cast(dict[str, Any], usual), *cast(dict[str, Any], found)]):
+            yield from differences(found.get(name), usual.get(name), (*path, str(name)))
+    elif found != usual:
+        yield path, found, usual
+
+
+def in_words(path: Sequence[str], value: Any) -> str:
+    """A changed field, briefly: `gamma 0.99`, `uniform replay`, `no memory`."""
+    field = path[-1].replace("_", " ") if path else "configuration"
+    match value:
+        case {"type": str(kind)}:
+            words = " ".join(w if w.isupper() else w.lower() for w in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[^A-Z]+", kind))
+            return words if words.lower().endswith(field) else f"{words} {field}"
+        case bool():
+            said = "on" if value else "off"
+        case int() if value >= 10_000:
+            said = steps_in_words(value)
+        case float():
+            said = f"{value:.12g}"
+        case _:
+            said = str(value)
+    return f"{' '.join(path).replace('_', ' ') or field} {said:.40}"
+
+
+def at(value: Any, *path: str) -> Any:
+    """What a nested document holds there; None if it goes no deeper."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _config(run: RunDirectory) -> dict[str, Any]:
+    config = run.manifest.get("config")
+    return cast(dict[str, Any], config) if isinstance(config, dict) else {}
+
+
+def _names(run: RunDirectory) -> tuple[str, str]:
+    return str(run.manifest.get("env_name")), str(run.manifest.get("method_name"))

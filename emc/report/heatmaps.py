@@ -1,0 +1,109 @@
+"""Heat maps: where the agents went, and where curiosity paid, early, in the middle and late in training (EMC, section 5.1).
+
+A run keeps maps of about twenty stretches of training. Each column of the figure sums a tenth of them, over all seeds of the run. Visits
+are agent-steps of collected episodes. The intrinsic reward of a cell is the mean bonus, weighted as it was paid, of the steps in training
+batches that led an agent there; cells that nobody came to are blank.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from emc.envs.base import Environment
+from emc.report.curves import LIGHT, Theme, new_figure, steps_in_words
+from emc.runs import RunDirectory, read_metrics
+from emc.runs.session import MAPS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A stretch of training, summed over seeds."""
+
+    name: str
+    first: int  # steps at its begin
+    last: int  # and at its end
+    seeds: int
+    visits: Float[np.ndarray, "R C"]  # not a number where nobody was
+    bonus: Float[np.ndarray, "R C"]  # per visit; not a number where nothing is known
+
+
+def read_maps(run: RunDirectory) -> list[dict[str, Any]]:
+    """The maps of a run, none if it has not got that far or its environment has none."""
+    return read_metrics(run.path / MAPS) if (run.path / MAPS).exists() else []
+
+
+def phases(snapshots: Iterable[Mapping[str, Any]]) -> list[Phase]:
+    """Early, middle and late training; fewer when there are fewer than three snapshots."""
+    seeds: dict[int, list[Mapping[str, Any]]] = {}
+    for snapshot in sorted(snapshots, key=lambda snapshot: snapshot["steps"]):
+        seeds.setdefault(snapshot["seed"], []).append(snapshot)
+    total = max((len(own) for own in seeds.values()), default=0)
+    width = max(1, round(total / 10))
+    begins = {"early": 0, "middle": (total - width) // 2, "late": total - width} if total > 2 else {"early": 0, "late": 1}
+    return [_phase(name, begin, begin + width, [*seeds.values()]) for name, begin in begins.items() if begin < total]
+
+
+def _phase(name: str, begin: int, end: int, seeds: Sequence[Sequence[Mapping[str, Any]]]) -> Phase:
+    there = [own for own in seeds if len(own) > begin]
+    visits, bonus, bonus_visits = (
+        np.sum([np.asarray(snapshot[field], float) for own in there for snapshot in own[begin:end]], axis=0)
+        for field in ("visits", "bonus", "bonus_visits")
+    )
+    return Phase(
+        name,
+        first=max(own[begin - 1]["steps"] for own in there) if begin else 0,
+        last=max(own[begin:end][-1]["steps"] for own in there),
+        seeds=len(there),
+        visits=np.where(visits > 0, visits, np.nan),
+        bonus=np.divide(bonus, bonus_visits, out=np.full_like(bonus, np.nan), where=bonus_visits > 0),
+    )
+
+
+def plot_maps(env: Environment, stretches: Sequence[Phase], theme: Theme = LIGHT) -> Figure:
+    """Visits above, intrinsic reward below (left out where none was ever paid), one column for each stretch of training."""
+    from matplotlib.colors import Normalize, PowerNorm
+
+    paid = any(np.any(np.nan_to_num(phase.bonus) != 0) for phase in stretches)
+    rows, columns = env.spec.map_shape
+    figure, every_axes = new_figure(0.4 + 3.2 * len(stretches), 0.3 + 2.5 * rows / columns * (1 + paid), 1 + paid, len(stretches), theme)
+    above, below = every_axes[: len(stretches)], every_axes[len(stretches) :]
+    most = max(_most(phase.visits) for phase in stretches)
+    for axes, phase in zip(above, stretches, strict=True):
+        _draw_map(axes, env, phase.visits, "YlGnBu", PowerNorm(0.5, 0.0, most), theme)
+        title = f"{phase.name.capitalize()}: steps {steps_in_words(_rounded(phase.first))} to {steps_in_words(_rounded(phase.last))}"
+        axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=theme.ink)
+    for axes, phase in zip(below, stretches, strict=False):
+        _draw_map(axes, env, phase.bonus, "YlOrRd", Normalize(0.0, _most(phase.bonus)), theme)
+    for axes, name in zip((above[0], *below[:1]), ("visits (square-root colours)", "intrinsic reward per visit"), strict=False):
+        axes.text(-0.03, 0.5, name, transform=axes.transAxes, rotation=90, ha="right", va="center", fontsize=10, color=theme.ink)
+    return figure
+
+
+def _draw_map(axes: Axes, env: Environment, values: Float[np.ndarray, "R C"], colours: str, norm: Any, theme: Theme) -> None:
+    rows, columns = values.shape
+    axes.fill((-0.5, columns - 0.5, columns - 0.5, -0.5), (-0.5, -0.5, rows - 0.5, rows - 0.5), facecolor="#FFFFFF", zorder=0)
+    image = axes.imshow(np.ma.masked_invalid(values), cmap=colours, norm=norm, interpolation="nearest", zorder=1)
+    env.draw_outlines(axes)
+    bar = axes.figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02)
+    bar.ax.tick_params(colors=theme.faint, labelsize=9, length=3)
+    bar.ax.yaxis.set_major_formatter(lambda value, _: steps_in_words(value))
+    bar.outline.set_visible(False)  # type: ignore[operator]
+
+
+def _most(values: Float[np.ndarray, "R C"]) -> float:
+    """The largest number on a map; some positive one if there is none."""
+    return float(np.max(values[~np.isnan(values)], initial=0.0)) or 1.0
+
+
+def _rounded(steps: int) -> float:
+    """Steps to three digits: where a stretch ends depends on where episodes do."""
+    return float(f"{steps:.3g}")

@@ -1,0 +1,54 @@
+"""What a run was run with, for its manifest: versions and hardware, and nothing that names a person, a host or a path."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+
+PACKAGES = ("emc-marl", "jax", "jaxlib", "equinox", "optax", "numpy", "safetensors")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Versions, devices and commits."""
+    devices = jax.devices()
+    return {
+        "python": platform.python_version(),
+        "packages": {name: version_of(name) for name in PACKAGES},
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+        "device": {"platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices)},
+        "commit": {"emc": commit_of(source_tree()), "working_directory": commit_of(Path.cwd())},
+    }
+
+
+def version_of(package: str) -> str | None:
+    """Installed version, if installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def source_tree() -> Path | None:
+    """Where this package is developed; None when it is merely installed."""
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / "pyproject.toml").is_file() else None
+
+
+def commit_of(directory: Path | None) -> str | None:
+    """The commit checked out there, with `-dirty` when files differ from it; None without git."""
+    if directory is None:
+        return None
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        result = subprocess.run(command, cwd=directory, env=quiet, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip() or None

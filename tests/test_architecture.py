@@ -1,0 +1,110 @@
+"""The shape of the package: which way imports point, what its files may not contain, and how little `import emc` loads."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "emc").rglob("*.py"))
+
+# Each stage may import from the stages before it and from its own package, never sideways.
+STAGES = (
+    {"errors"},
+    {"types", "names"},
+    {"parts", "nets", "schedules", "optimisers", "envs"},
+    {"mixers", "policies", "sampling"},
+    {"losses"},
+    {"curiosity", "memory"},
+    {"methods"},
+    {"training"},
+    {"runs", "interop"},
+    {"report", "display", "tensorboard", "api"},  # show and use what runs write
+    {"demo"},
+    {"__init__"},
+    {"cli"},
+    {"__main__"},
+)
+STAGE_OF = {name: stage for stage, names in enumerate(STAGES) for name in names}
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Every module that a file imports, at any depth of it; relative imports start with a dot."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            yield "." * node.level
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def unit_of_file(path: Path) -> str:
+    """The file's top-level module or package inside `emc`."""
+    return path.relative_to(ROOT / "emc").parts[0].removesuffix(".py")
+
+
+def unit_of_import(module: str) -> str:
+    """The top-level module or package inside `emc` that an import reaches; `__init__` for the public names of `emc` itself."""
+    inside = module.split(".")[1:2]
+    return inside[0] if inside and inside[0] in STAGE_OF else "__init__"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path: Path) -> None:
+    unit = unit_of_file(path)
+    assert unit in STAGE_OF, f"{unit} has no place in STAGES: give it one, and show it in docs/architecture.md"
+    for module in imported_modules(path):
+        assert not module.startswith("."), f"{path.name} uses a relative import"
+        assert module.split(".")[0] not in {"tests", "experiments", "benchmarks"}, f"{path.name} imports {module}"
+        if module.split(".")[0] == "emc":
+            target = unit_of_import(module)
+            assert target == unit or STAGE_OF[target] < STAGE_OF[unit], f"{unit} imports {module}, which comes later or stands beside it"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_pickled(path: Path) -> None:
+    assert "pickle" not in path.read_text(encoding="utf-8").lower()
+    tops = {module.split(".")[0] for module in imported_modules(path)}
+    assert not tops & {"dill", "joblib", "marshal", "shelve"}
+
+
+def project_texts() -> Iterator[Path]:
+    """Every text file that the project writes by hand."""
+    made = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", ".jax_cache", "__pycache__", "runs", "demo", "dist", "results"}
+    for folder in sorted(path for path in ROOT.iterdir() if path.name not in made and not path.name.startswith(".venv")):
+        for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
+            inside = path.relative_to(ROOT).parts
+            if path.is_file() and not (made - {"runs", "demo", "results"}) & set(inside) and path.stat().st_size < 2**21:
+                yield path
+
+
+FOLDERS = "|".join(("home", "root", "Users", "tmp", "work", "opt", "mnt", "srv"))
+MACHINE_PATH = re.compile(rf"(?<![\w.~)}}\]/-])/(?:{FOLDERS})/\w|\b[A-Z]:\\{{1,2}}Users")
+REGISTRY = re.compile("|".join(map(re.escape, ("pypi" + ".org", "python" + "hosted.org", "npm" + "js.org", "conda" + ".io"))))
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    assert MACHINE_PATH.search('"/ho' + 'me/someone"')
+    assert MACHINE_PATH.search("C:\\Us" + "ers")
+    for path in project_texts():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # an image
+        for pattern in (MACHINE_PATH, REGISTRY):
+            found = pattern.search(text)
+            assert found is None, f"{path.relative_to(ROOT)} contains {found.group()!r}"
+
+
+def test_importing_the_package_loads_no_plotting_and_no_command_line() -> None:
+    heavy = ("matplotlib", "tyro", "rich", "PIL", "scipy", "tensorboardX", "emc.cli", "emc.report")
+    program = f"import sys, jax, equinox, optax; old = {{*sys.modules}}; import emc; print(*({{*{heavy}}} & ({{*sys.modules}} - old)))"
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []

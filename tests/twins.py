@@ -1,0 +1,203 @@
+"""Plain NumPy twins of the mathematics, a policy that is a table of numbers, a tiny scripted environment, and random episodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from emc.parts import Policy
+from emc.types import EnvSpec, Episodes, Timestep, Unroll
+
+SPEC = EnvSpec(n_agents=2, n_actions=3, obs_size=4, state_size=9, episode_limit=4, unit_size=3)
+# LLVM's optimiser off: tests that run a program once care for the time that it takes to compile.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
+    """The largest difference is at most `tolerance` times the largest expected number."""
+    actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+    assert actual.shape == expected.shape
+    assert np.all(np.isfinite(actual))
+    assert np.max(np.abs(actual - expected), initial=0.0) <= tolerance * np.max(np.abs(expected), initial=0.0)
+
+
+def assert_trees_close(actual: Any, expected: Any, tolerance: float) -> None:
+    """Every array is close, each measured by its own largest number."""
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert_close(a, b, tolerance)
+
+
+def bits(tree: Any) -> list[tuple[str, tuple[int, ...], bytes]]:
+    """All that two trees must share to be the same."""
+    leaves = [jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x for x in jax.tree.leaves(tree)]
+    return [(str(x.dtype), x.shape, np.asarray(x).tobytes()) for x in leaves]
+
+
+def as_numpy(tree: Any) -> Any:
+    return jax.tree.map(np.asarray, tree)
+
+
+def random_episodes(
+    seed: int, lengths: Sequence[int], cut: Sequence[bool] | None = None, spec: EnvSpec = SPEC, steps: int | None = None
+) -> Episodes:
+    """Episodes of given lengths, zero after their ends; those that are `cut` end without being terminated."""
+    rng = np.random.default_rng(seed)
+    batch, steps = len(lengths), steps or spec.episode_limit
+    length = np.array(lengths)[:, None]
+    played = np.arange(steps) < length
+    seen = np.arange(steps + 1) <= length
+    available = rng.random((batch, steps + 1, spec.n_agents, spec.n_actions)) < 0.7
+    spare = rng.integers(spec.n_actions, size=available.shape[:-1])
+    available |= np.arange(spec.n_actions) == spare[..., None]  # something is always available
+    action = np.argmax(np.where(available, rng.random(available.shape), -1.0), axis=-1)[:, :-1]
+    last = np.arange(steps) == length - 1
+    return Episodes(
+        obs=jnp.asarray(rng.normal(size=(batch, steps + 1, spec.n_agents, spec.obs_size)) * seen[..., None, None], jnp.float32),
+        state=jnp.asarray(rng.normal(size=(batch, steps + 1, spec.state_size)) * seen[..., None], jnp.float32),
+        available=jnp.asarray(available & seen[..., None, None]),
+        action=jnp.asarray(action * played[..., None], jnp.int32),
+        reward=jnp.asarray(rng.normal(size=(batch, steps)) * played, jnp.float32),
+        terminated=jnp.asarray(last & ~np.array([False] * batch if cut is None else cut)[:, None]),
+        played=jnp.asarray(played),
+    )
+
+
+def stretched(episodes: Episodes, more: int) -> Episodes:
+    """The same episodes with more padding."""
+    return jax.tree.map(lambda x: jnp.pad(x, [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2)), episodes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table(Policy):
+    """A policy whose weights are its values, so that losses can be computed by hand."""
+
+    shape: tuple[int, ...] = ()  # episodes, moments, agents, actions
+
+    def init_net(self, key: jax.Array, spec: EnvSpec) -> jax.Array:
+        return jax.random.normal(key, self.shape)
+
+    def begin(self, net: jax.Array, spec: EnvSpec) -> tuple[()]:
+        return ()
+
+    def step(self, net: jax.Array, carry: Any, obs: jax.Array, previous: jax.Array) -> tuple[Any, jax.Array]:
+        raise NotImplementedError
+
+    def unroll(self, net: jax.Array, episodes: Episodes) -> Unroll:
+        return Unroll(net, jnp.zeros((*net.shape[:-1], 0)))
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def linear(weights: Mapping[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
+    """PyTorch's linear layer, in double precision."""
+    return x @ weights[f"{name}.weight"].astype(np.float64).T + weights[f"{name}.bias"]
+
+
+def two_layers(weights: Mapping[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
+    return linear(weights, f"{name}.2", np.maximum(linear(weights, f"{name}.0", x), 0.0))
+
+
+def gru(weights: Mapping[str, np.ndarray], x: np.ndarray, h: np.ndarray) -> np.ndarray:
+    """One step as PyTorch documents it."""
+    w_ir, w_iz, w_in = np.split(weights["rnn.weight_ih_l0"].astype(np.float64), 3)
+    w_hr, w_hz, w_hn = np.split(weights["rnn.weight_hh_l0"].astype(np.float64), 3)
+    b_ir, b_iz, b_in = np.split(weights["rnn.bias_ih_l0"].astype(np.float64), 3)
+    b_hr, b_hz, b_hn = np.split(weights["rnn.bias_hh_l0"].astype(np.float64), 3)
+    r = sigmoid(x @ w_ir.T + b_ir + h @ w_hr.T + b_hr)
+    z = sigmoid(x @ w_iz.T + b_iz + h @ w_hz.T + b_hz)
+    n = np.tanh(x @ w_in.T + b_in + r * (h @ w_hn.T + b_hn))
+    return (1 - z) * n + z * h
+
+
+def agent_values(weights: Mapping[str, np.ndarray], episodes: Episodes) -> np.ndarray:
+    """Every agent's values along whole episodes, one agent of one episode after the other."""
+    obs, action = np.asarray(episodes.obs, np.float64), np.asarray(episodes.action)
+    batch, moments, n_agents, _ = obs.shape
+    n_actions, hidden = weights["fc2.weight"].shape
+    q = np.zeros((batch, moments, n_agents, n_actions))
+    for b in range(batch):
+        for i in range(n_agents):
+            h = np.zeros(hidden)
+            for t in range(moments):
+                previous = np.eye(n_actions)[action[b, t - 1, i]] if t else np.zeros(n_actions)
+                x = np.concatenate([obs[b, t, i], previous, np.eye(n_agents)[i]])
+                h = gru(weights, np.maximum(linear(weights, "fc1", x), 0.0), h)
+                q[b, t, i] = linear(weights, "fc2", h)
+    return q
+
+
+def sum_errors(q: Any, target_q: Any, episodes: Episodes, reward: Any, gamma: float, double_q: bool = True) -> np.ndarray:
+    """Temporal-difference errors of the sum of the agents' values, zero on padding."""
+    q, target_q, e = np.asarray(q, np.float64), np.asarray(target_q, np.float64), as_numpy(episodes)
+    error = np.zeros(e.reward.shape)
+    for b, t in zip(*np.nonzero(e.played), strict=True):
+        total, after = 0.0, 0.0
+        for i in range(q.shape[2]):
+            total += q[b, t, i, e.action[b, t, i]]
+            possible = np.flatnonzero(e.available[b, t + 1, i])
+            decider = q if double_q else target_q
+            after += target_q[b, t + 1, i, max(possible, key=lambda a: decider[b, t + 1, i, a])] if len(possible) else 0.0  # noqa: B023
+        error[b, t] = total - (np.asarray(reward)[b, t] + gamma * (not e.terminated[b, t]) * after)
+    return error
+
+
+class World(eqx.Module):
+    time: jax.Array
+    length: jax.Array
+    cut: jax.Array
+
+
+class Scripted(eqx.Module):
+    """Two agents whose episodes differ in length and ending by the key of the reset; all else follows from time and actions.
+
+    Some lengths lie beyond the limit: such an episode is cut there without a word from the environment. What an ended episode would show
+    if it were stepped on is loud, so that whoever records it is found out.
+    """
+
+    limit: int = eqx.field(default=5, static=True)
+    pay: Any = 1.0  # traced
+
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(n_agents=2, n_actions=3, obs_size=4, state_size=5, episode_limit=self.limit, map_shape=(2, self.limit + 1))
+
+    def reset(self, key: jax.Array) -> tuple[World, Timestep]:
+        length_key, cut_key = jax.random.split(key)
+        length, cut = jax.random.randint(length_key, (), 1, self.limit + 2), jax.random.bernoulli(cut_key)
+        world = World(jnp.int32(0), length, cut)
+        return world, self._show(world, jnp.zeros(2, jnp.int32))
+
+    def step(self, world: World, action: jax.Array, key: jax.Array) -> tuple[World, Timestep]:
+        world = World(world.time + 1, world.length, world.cut)
+        return world, self._show(world, action)
+
+    def _show(self, world: World, action: jax.Array) -> Timestep:
+        time, length, cut = world.time, world.length, world.cut
+        common = jnp.stack([time + 1, length, cut.astype(jnp.int32)]).astype(jnp.float32)
+        loud = jnp.where(time > length, 1000.0, 0.0)
+        own = 10.0 * jnp.arange(2) + action + loud
+        return Timestep(
+            obs=jnp.concatenate([jnp.broadcast_to(common, (2, 3)), own[:, None]], axis=1),
+            state=jnp.concatenate([common, action + loud]),
+            available=(time + jnp.arange(2)[:, None]) % 3 != jnp.arange(3),
+            reward=self.pay * time.astype(jnp.float32) + action[0] - 0.5 * action[1] + loud,
+            terminated=(time == length) & ~cut,
+            truncated=(time == length) & cut,
+            won=((time == length) & ~cut & (length % 2 == 1)) | (time > length),
+        )
+
+    def occupancy(self, state: jax.Array) -> jax.Array:
+        """Both agents walk along their own row, one column a step."""
+        return jnp.broadcast_to((jnp.arange(self.limit + 1) == state[0] - 1).astype(jnp.float32), (2, self.limit + 1))
+
+    def draw(self, axes: Any, world: World) -> None:
+        raise NotImplementedError
