@@ -1,9 +1,9 @@
 """emc: cooperative multi-agent reinforcement learning with coordinated exploration, in JAX.
 
-    import emc
-    run = emc.train("emc-vdn", "gridworld", steps=100_000)
-    policy = emc.load(run.path)
-    actions = policy.act(obs, available)
+import emc
+run = emc.train("emc-vdn", "gridworld", steps=100_000)
+policy = emc.load(run.path)
+actions = policy.act(obs, available)
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ _HOMES = {
     "Timestep": "emc.types",
 }  # found on first use, so that importing the package costs nothing
 _MODULES = ("envs", "interop", "methods", "report", "runs")
-__all__ = [*sorted(_HOMES), *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
@@ -60,4 +59,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*_HOMES, *_MODULES]

@@ -363,7 +363,7 @@ class DemoFlags:
 
     runs: Path = Path("demo")
     seed: int = 1
-    steps: int = 505_000  # at most
+    steps: int = 150_000  # at most
 
 
 def demo(words: list[str]) -> None:
@@ -379,7 +379,7 @@ def prepare_jax() -> None:
     """Keep compiled programs between runs; the user's own setting wins."""
     import jax
 
-    if jax.config.jax_compilation_cache_dir is None:
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(Path.home() / ".cache" / "emc" / "xla"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 

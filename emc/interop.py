@@ -28,9 +28,7 @@ from emc.types import EnvSpec, Episodes
 Weights = Mapping[str, Any]
 
 
-def episodes_from_pymarl(
-    *, state: Any, obs: Any, avail_actions: Any, actions: Any, reward: Any, terminated: Any, filled: Any
-) -> Episodes:
+def episodes_from_pymarl(*, state: Any, obs: Any, avail_actions: Any, actions: Any, reward: Any, terminated: Any, filled: Any) -> Episodes:
     """A batch as PyMARL stores it: every array has one entry per moment, and `filled` marks the moment after the last step too."""
     ended = np.asarray(terminated)[:, :-1, 0].astype(bool)
     after_end = np.concatenate([np.zeros_like(ended[:, :1]), np.cumsum(ended, axis=1)[:, :-1] > 0], axis=1)

@@ -55,8 +55,8 @@ class Method:
                 raise UserError(f"{name}={getattr(self, name)} must be at least 1")
         if self.batch_episodes > self.replay_episodes:
             raise UserError(
-                f"batch_episodes={self.batch_episodes} exceeds replay_episodes={self.replay_episodes}: the first update could never happen. "
-                "Lower the batch or raise the replay."
+                f"batch_episodes={self.batch_episodes} exceeds replay_episodes={self.replay_episodes}: the first update could "
+                "never happen. Lower the batch or raise the replay."
             )
 
 

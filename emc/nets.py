@@ -79,9 +79,9 @@ class GRU(eqx.Module):
 
     def step(self, x: Float[Array, "*R I"], h: Float[Array, "*R H"]) -> Float[Array, "*R H"]:
         """The next hidden state."""
-        return _cell(self._input_gates(x), h, jnp.swapaxes(self.hidden_weight, 1, 2), self.hidden_bias[2])[0]
+        return _cell(self.input_gates(x), h, jnp.swapaxes(self.hidden_weight, 1, 2), self.hidden_bias[2])[0]
 
-    def _input_gates(self, x: Float[Array, "*R I"]) -> tuple[Array, Array, Array]:
+    def input_gates(self, x: Float[Array, "*R I"]) -> tuple[Array, Array, Array]:
         """What the input contributes to each gate; hidden biases that are merely added join here."""
         weight, bias, hidden = self.input_weight, self.input_bias, self.hidden_bias
         return (
@@ -162,7 +162,7 @@ def _forward(trunk: Trunk, x: Float[Array, "T2 R I"], chunks: Int[Array, ""]) ->
             out = _cell(gates, h, weight, bias)
             return out[0], out
 
-        h, out = lax.scan(step, h, memory._input_gates(encoded))
+        h, out = lax.scan(step, h, memory.input_gates(encoded))
         return h, tuple(lax.dynamic_update_slice_in_dim(t, v, c * CHUNK, 0) for t, v in zip(tracks, (*out, encoded), strict=True))
 
     blank = jnp.zeros((x.shape[0], *start.shape))

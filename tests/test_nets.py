@@ -14,27 +14,22 @@ from emc.interop import to_torch
 from emc.nets import GRU, MLP, AgentNet, Linear, agent_inputs
 from emc.policies import RecurrentQ
 from tests import twins
-from tests.twins import assert_close, assert_trees_close
+from tests.twins import assert_close, assert_trees_close, quick
 
-TIME, ROWS, INPUT, HIDDEN, ACTIONS = 6, 4, 5, 7, 3
-
-
-def loud(net: AgentNet, factor: float = 3.0) -> AgentNet:
-    """The same net with larger weights, so that no gate stays in its linear part."""
-    return jax.tree.map(lambda x: factor * x, net)
+TIME, ROWS, INPUT, HIDDEN, ACTIONS = 11, 3, 5, 7, 3
 
 
-@pytest.fixture(scope="module")
-def net() -> AgentNet:
-    return loud(AgentNet.init(jax.random.key(0), INPUT, HIDDEN, ACTIONS))
+def agent(seed: int = 0, size: float = 0.5) -> AgentNet:
+    return twins.filled(lambda key: AgentNet.init(key, INPUT, HIDDEN, ACTIONS), seed, size)
 
 
 def random(seed: int, *shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
-def plain_unroll(gru: GRU, x: jax.Array) -> jax.Array:
-    """PyTorch's equations in a plain scan, gates in the order reset, update, new."""
+def plain_unroll(net: AgentNet, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Linear, ReLU, PyTorch's equations in a plain scan (gates in the order reset, update, new), linear."""
+    gru = net.memory
 
     def step(h: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         from_input = jnp.einsum("ri,ghi->grh", x, gru.input_weight) + gru.input_bias[:, None]
@@ -44,86 +39,105 @@ def plain_unroll(gru: GRU, x: jax.Array) -> jax.Array:
         h = (1 - z) * n + z * h
         return h, h
 
-    return lax.scan(step, jnp.zeros((x.shape[1], gru.hidden_weight.shape[-1])), x)[1]
+    encoded = jnp.maximum(x @ net.encode.weight.T + net.encode.bias, 0.0)
+    hidden = lax.scan(step, jnp.zeros((x.shape[1], gru.hidden_weight.shape[-1])), encoded)[1]
+    return hidden, hidden @ net.decode.weight.T + net.decode.bias
 
 
-def test_a_gru_step_follows_pytorchs_equations(net: AgentNet) -> None:
-    x, h = random(1, ROWS, HIDDEN), random(2, ROWS, HIDDEN)
-    assert_close(net.memory.step(x, h), twins.gru(to_torch(net), np.asarray(x), np.asarray(h)), 1e-5)
+def test_a_gru_step_follows_pytorchs_equations() -> None:
+    net, x, h = agent(), random(1, ROWS, HIDDEN), random(2, ROWS, HIDDEN)
+    assert_close(quick(GRU.step)(net.memory, x, h), twins.gru(to_torch(net), np.asarray(x), np.asarray(h)), 1e-5)
+
+
+def gru_of_one(**biases: tuple[int, float]) -> float:
+    """The next state of a single unit with no weights but a bias at one gate of each kind, from the state 0.7."""
+    zeros = {"input_weight": (3, 1, 1), "hidden_weight": (3, 1, 1), "input_bias": (3, 1), "hidden_bias": (3, 1)}
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in zeros.items()}
+    for name, (gate, value) in biases.items():
+        arrays[name][gate] = value
+    gru = GRU(**{name: jnp.asarray(array) for name, array in arrays.items()})
+    return float(quick(GRU.step)(gru, jnp.zeros((1, 1)), jnp.full((1, 1), 0.7))[0, 0])
 
 
 def test_the_reset_gate_multiplies_the_hidden_bias_of_the_new_gate() -> None:
-    gru = jax.tree.map(jnp.zeros_like, GRU.init(jax.random.key(0), 1, 1))
-    weights = {"input_bias": gru.input_bias.at[0].set(-50.0), "hidden_bias": gru.hidden_bias.at[2].set(5.0)}
-    shut = GRU(gru.input_weight, gru.hidden_weight, **weights)
-    assert shut.step(jnp.zeros((1, 1)), jnp.zeros((1, 1)))[0, 0] == pytest.approx(0.0, abs=1e-6)  # a closed reset gate hides the bias
-    half = GRU(gru.input_weight, gru.hidden_weight, gru.input_bias, weights["hidden_bias"])
-    assert half.step(jnp.zeros((1, 1)), jnp.zeros((1, 1)))[0, 0] == pytest.approx(0.5 * np.tanh(0.5 * 5.0), rel=1e-5)
+    assert gru_of_one(hidden_bias=(2, 5.0)) == pytest.approx(0.5 * np.tanh(0.5 * 5.0) + 0.5 * 0.7, rel=1e-5)  # half open
+    assert gru_of_one(hidden_bias=(2, 5.0), input_bias=(0, -50.0)) == pytest.approx(0.5 * 0.7, rel=1e-5)  # closed: the bias is hidden
+    assert gru_of_one(input_bias=(2, 5.0)) == pytest.approx(0.5 * np.tanh(5.0) + 0.5 * 0.7, rel=1e-5)  # the input's bias never is
 
 
 def test_the_update_gate_keeps_the_old_state_when_open() -> None:
-    gru = jax.tree.map(jnp.zeros_like, GRU.init(jax.random.key(0), 1, 1))
-    keeps = GRU(gru.input_weight, gru.hidden_weight, gru.input_bias.at[1].set(50.0), gru.hidden_bias)
-    assert keeps.step(jnp.ones((1, 1)), jnp.full((1, 1), 0.7))[0, 0] == pytest.approx(0.7)
+    assert gru_of_one(input_bias=(1, 50.0), hidden_bias=(2, 5.0)) == pytest.approx(0.7)
+    assert gru_of_one(input_bias=(1, -50.0), hidden_bias=(2, 5.0)) == pytest.approx(np.tanh(0.5 * 5.0))
 
 
-def test_unrolling_equals_repeated_steps_from_zeros(net: AgentNet) -> None:
-    x = random(3, TIME, ROWS, INPUT)
-    hidden, out = net.unroll(x)
-    h = jnp.zeros((ROWS, HIDDEN))
+def test_the_agent_is_linear_relu_gru_linear_along_time() -> None:
+    net, x = agent(), random(4, TIME, ROWS, INPUT)
+    weights, h = to_torch(net), np.zeros((ROWS, HIDDEN))
+    hidden, out = quick(AgentNet.unroll)(net, x, TIME)
     for t in range(TIME):
-        h, q = net.step(x[t], h)
+        h = twins.gru(weights, np.maximum(twins.linear(weights, "fc1", np.asarray(x[t])), 0.0), h)
+        assert_close(hidden[t], h, 1e-5)
+        assert_close(out[t], twins.linear(weights, "fc2", h), 1e-5)
+
+
+def test_unrolling_equals_repeated_steps_from_zeros() -> None:
+    net, x, h = agent(1), random(3, TIME, ROWS, INPUT), jnp.zeros((ROWS, HIDDEN))
+    hidden, out = quick(AgentNet.unroll)(net, x, TIME)
+    step = quick(AgentNet.step)
+    for t in range(TIME):
+        h, q = step(net, x[t], h)
         assert_close(hidden[t], h, 1e-5)
         assert_close(out[t], q, 1e-5)
 
 
-def test_the_agent_is_linear_relu_gru_linear(net: AgentNet) -> None:
-    weights, x = to_torch(net), np.asarray(random(4, TIME, ROWS, INPUT))
-    h = np.zeros((ROWS, HIDDEN))
-    expected = []
-    for t in range(TIME):
-        h = twins.gru(weights, np.maximum(twins.linear(weights, "fc1", x[t]), 0.0), h)
-        expected.append(twins.linear(weights, "fc2", h))
-    assert_close(net.unroll(jnp.asarray(x))[1], np.stack(expected), 1e-5)
+def weighted_sum(unrolled: tuple[jax.Array, jax.Array], weights: tuple[jax.Array, jax.Array], moments: jax.Array) -> jax.Array:
+    """Something that reads all hidden states and outputs before a moment, and nothing after."""
+    read = (jnp.arange(TIME) < moments)[:, None, None]
+    return sum(jnp.sum(read * weight * track) for weight, track in zip(weights, unrolled, strict=True))
 
 
-def gradients(unroll, gru: GRU, x: jax.Array, weight: jax.Array) -> tuple[GRU, jax.Array]:
-    """How a weighted sum of all hidden states depends on all weights and inputs."""
-    return jax.grad(lambda gru, x: jnp.sum(weight * unroll(gru, x)), argnums=(0, 1))(gru, x)
+@quick
+def both_gradients(net: AgentNet, x: jax.Array, weights: tuple[jax.Array, jax.Array], moments: jax.Array) -> tuple[AgentNet, AgentNet]:
+    """How such a sum depends on every weight of the net: by the package's derivative, and by JAX's of the plain scan."""
+    ours = jax.grad(lambda net: weighted_sum(net.unroll(x, moments), weights, moments))(net)
+    return ours, jax.grad(lambda net: weighted_sum(plain_unroll(net, x), weights, moments))(net)
 
 
-@jax.jit
-def both_gradients(gru: GRU, x: jax.Array, weight: jax.Array) -> tuple[tuple[GRU, jax.Array], tuple[GRU, jax.Array]]:
-    return gradients(GRU.unroll, gru, x, weight), gradients(plain_unroll, gru, x, weight)
+def numbers(seed: int, *front: int) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    sizes = (INPUT, HIDDEN, ACTIONS)
+    x, *weights = (random(seed + i, *front, TIME, ROWS, size) for i, size in enumerate(sizes))
+    return x, tuple(weights)
 
 
-@hypothesis.settings(max_examples=20, deadline=None)
-@hypothesis.given(seed=st.integers(0, 10_000), size=st.sampled_from([0.1, 1.0, 3.0]))
-def test_the_derivative_of_unroll_is_that_of_a_plain_scan(seed: int, size: float) -> None:
-    rng = np.random.default_rng(seed)
-    shapes = ((3, HIDDEN, INPUT), (3, HIDDEN, HIDDEN), (3, HIDDEN), (3, HIDDEN))
-    gru = GRU(*(jnp.asarray(size * rng.normal(size=shape), jnp.float32) for shape in shapes))
-    x, weight = random(seed + 1, TIME, ROWS, INPUT), random(seed + 2, TIME, ROWS, HIDDEN)
-    ours, plain = both_gradients(gru, x, weight)
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(seed=st.integers(0, 10_000), size=st.sampled_from([0.1, 0.5, 2.0]), moments=st.integers(1, TIME))
+def test_the_derivative_of_unroll_is_that_of_a_plain_scan(seed: int, size: float, moments: int) -> None:
+    x, weights = numbers(seed)
+    ours, plain = both_gradients(agent(seed, size), x, weights, moments)
     assert_trees_close(ours, plain, 1e-5)
 
 
-def test_the_derivative_counts_only_the_moments_that_the_loss_reads(net: AgentNet) -> None:
-    x = random(5, TIME, ROWS, HIDDEN)
-    early = jnp.zeros((TIME, ROWS, HIDDEN)).at[1].set(1.0)
-    (_, d_x), (_, plain) = both_gradients(net.memory, x, early)
-    assert np.all(np.asarray(d_x[2:]) == 0.0)
-    assert np.all(np.any(np.asarray(d_x[:2]) != 0.0, axis=(1, 2)))
-    assert_close(d_x, plain, 1e-5)
+def test_the_derivative_is_the_same_under_vmap_over_nets_and_lengths() -> None:
+    nets = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(agent(seed) for seed in range(3)))
+    (x, weights), moments = numbers(6, 3), jnp.array([2, TIME, 9])
 
+    def gradient(net: AgentNet, x: jax.Array, weights: tuple[jax.Array, jax.Array], moments: jax.Array) -> AgentNet:
+        return jax.grad(lambda net: weighted_sum(net.unroll(x, moments), weights, moments))(net)
 
-def test_the_derivative_is_the_same_under_vmap_over_nets() -> None:
-    nets = jax.vmap(lambda key: GRU.init(key, INPUT, HIDDEN))(jax.random.split(jax.random.key(1), 3))
-    x, weight = random(6, 3, TIME, ROWS, INPUT), random(7, TIME, ROWS, HIDDEN)
-    together = jax.vmap(lambda gru, x: gradients(GRU.unroll, gru, x, weight))(nets, x)
+    together = quick(jax.vmap(gradient))(nets, x, weights, moments)
     for i in range(3):
-        alone = gradients(plain_unroll, jax.tree.map(lambda leaf: leaf[i], nets), x[i], weight)  # noqa: B023
-        assert_trees_close(jax.tree.map(lambda leaf: leaf[i], together), alone, 1e-5)  # noqa: B023
+        one = jax.tree.map(lambda leaf: leaf[i], (nets, x, weights))  # noqa: B023
+        assert_trees_close(jax.tree.map(lambda leaf: leaf[i], together), both_gradients(*one, moments[i])[1], 1e-5)  # noqa: B023
+
+
+@hypothesis.settings(max_examples=15, deadline=None)
+@hypothesis.given(moments=st.integers(1, TIME))
+def test_what_lies_beyond_the_asked_moments_changes_nothing_before_them(moments: int) -> None:
+    net, x = agent(), random(9, TIME, ROWS, INPUT)
+    other = x.at[moments:].set(100.0)
+    unroll = quick(AgentNet.unroll)
+    for ours, garbled in zip(unroll(net, x, moments), unroll(net, other, moments), strict=True):
+        np.testing.assert_array_equal(ours[:moments], garbled[:moments])
 
 
 def assert_uniform_within(values: jax.Array, bound: float) -> None:
@@ -137,37 +151,36 @@ def assert_uniform_within(values: jax.Array, bound: float) -> None:
 
 
 def test_linear_layers_start_within_one_over_the_root_of_their_inputs() -> None:
-    layer = Linear.init(jax.random.key(0), 16, 400)
+    layer = quick(lambda key: Linear.init(key, 16, 400))(jax.random.key(0))
     assert_uniform_within(layer.weight, 16**-0.5)
     assert_uniform_within(layer.bias, 16**-0.5)
-    assert Linear.init(jax.random.key(0), 16, 4, bias=False).bias is None
-
-
-def test_all_gru_weights_start_within_one_over_the_root_of_the_hidden_size() -> None:
-    gru = GRU.init(jax.random.key(0), 9, 100)
-    for leaf in (gru.input_weight, gru.hidden_weight, gru.input_bias, gru.hidden_bias):
-        assert_uniform_within(leaf, 100**-0.5)
-    assert not np.any(np.isin(np.asarray(gru.input_bias), np.asarray(gru.hidden_bias)))  # drawn apart from each other
+    assert jax.eval_shape(lambda key: Linear.init(key, 16, 4, bias=False), jax.random.key(0)).bias is None
 
 
 def test_every_layer_of_an_agent_starts_within_pytorchs_bounds() -> None:
-    net = AgentNet.init(jax.random.key(3), 25, 64, 5)
-    for name, array in to_torch(net).items():
-        fan_in = 25 if name.startswith("fc1") else 64
-        assert_uniform_within(array, fan_in**-0.5) if array.size > 100 else None
-        assert np.max(np.abs(array)) <= fan_in**-0.5
+    net = quick(lambda key: AgentNet.init(key, 25, 64, 40))(jax.random.key(3))
+    arrays = to_torch(net)
+    assert {"fc1.weight", "fc2.bias", "rnn.weight_ih_l0", "rnn.weight_hh_l0", "rnn.bias_ih_l0", "rnn.bias_hh_l0"} < set(arrays)
+    for name, array in arrays.items():
+        assert_uniform_within(array, 25**-0.5 if name.startswith("fc1") else 64**-0.5)
+    assert not np.any(np.isin(arrays["rnn.bias_ih_l0"], arrays["rnn.bias_hh_l0"]))  # drawn apart from each other
+
+
+def test_gru_weights_are_bounded_by_the_hidden_size_even_where_the_input_is_smaller() -> None:
+    assert_uniform_within(quick(lambda key: GRU.init(key, 4, 100))(jax.random.key(0)).input_weight, 100**-0.5)
 
 
 def test_an_mlp_has_relu_between_its_layers_and_none_at_the_end() -> None:
-    net = MLP.init(jax.random.key(0), (3, 8, 8, 2))
+    net = twins.filled(lambda key: MLP.init(key, (3, 8, 8, 2)), 0)
     x = random(8, 50, 3)
     y = np.asarray(x)
     for i, layer in enumerate(net.layers):
         y = y @ np.asarray(layer.weight).T + np.asarray(layer.bias)
         y = np.maximum(y, 0.0) if i < 2 else y
     assert np.any(y < 0)
-    assert_close(net(x), y, 1e-5)
-    assert [layer.bias is None for layer in MLP.init(jax.random.key(0), (3, 8, 2), last_bias=False).layers] == [False, True]
+    assert_close(quick(MLP.__call__)(net, x), y, 1e-5)
+    without = jax.eval_shape(lambda key: MLP.init(key, (3, 8, 2), last_bias=False), jax.random.key(0))
+    assert [layer.bias is None for layer in without.layers] == [False, True]
 
 
 def test_an_agent_reads_its_observation_then_its_previous_action_then_its_id() -> None:
@@ -179,14 +192,16 @@ def test_an_agent_reads_its_observation_then_its_previous_action_then_its_id() -
 
 
 def test_a_policys_unroll_reads_each_episode_as_its_agents_did_while_playing() -> None:
-    policy, episodes = RecurrentQ(hidden=8), twins.random_episodes(0, [4, 2, 3])
-    net = loud(policy.init_net(jax.random.key(0), twins.SPEC))
-    run = policy.unroll(net, episodes)
-    assert run.hidden.shape == (3, 5, 2, 8)
-    assert_close(run.q, twins.agent_values(to_torch(net), episodes), 1e-5)
-    carry, previous = jnp.broadcast_to(policy.begin(net, twins.SPEC), (3, 2, 8)), jnp.full((3, 2), -1)
-    for t in range(5):
-        carry, q = policy.step(net, carry, episodes.obs[:, t], previous)
+    policy, lengths = RecurrentQ(hidden=8), [9, 2, 5]
+    episodes = twins.random_episodes(0, lengths, steps=12)  # three steps of padding beyond the longest
+    net = twins.filled(lambda key: policy.init_net(key, twins.SPEC), 0)
+    run, expected = quick(policy.unroll)(net, episodes), twins.agent_values(to_torch(net), episodes)
+    assert run.hidden.shape == (3, 13, 2, 8)
+    for b, length in enumerate(lengths):
+        assert_close(run.q[b, : length + 1], expected[b, : length + 1], 1e-5)
+    step, carry, previous = quick(policy.step), jnp.broadcast_to(policy.begin(net, twins.SPEC), (3, 2, 8)), jnp.full((3, 2), -1)
+    for t in range(10):
+        carry, q = step(net, carry, episodes.obs[:, t], previous)
         assert_close(q, run.q[:, t], 1e-5)
         assert_close(carry, run.hidden[:, t], 1e-5)
-        previous = episodes.action[:, min(t, 3)]
+        previous = episodes.action[:, t]

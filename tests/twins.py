@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -15,8 +16,8 @@ from emc.parts import Policy
 from emc.types import EnvSpec, Episodes, Timestep, Unroll
 
 SPEC = EnvSpec(n_agents=2, n_actions=3, obs_size=4, state_size=9, episode_limit=4, unit_size=3)
-# LLVM's optimiser off: tests that run a program once care for the time that it takes to compile.
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+# LLVM's optimiser off: a test runs a program once or twice, so the time that it takes to compile is what counts.
+quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True})
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
@@ -42,6 +43,13 @@ def bits(tree: Any) -> list[tuple[str, tuple[int, ...], bytes]]:
 
 def as_numpy(tree: Any) -> Any:
     return jax.tree.map(np.asarray, tree)
+
+
+def filled(init: Callable[[jax.Array], Any], seed: int, size: float = 0.5) -> Any:
+    """What `init` would make, filled with normal numbers of that size instead: nothing is compiled, no gate stays in its linear part."""
+    rng = np.random.default_rng(seed)
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    return jax.tree.map(lambda leaf: jnp.asarray(size * rng.normal(size=leaf.shape), leaf.dtype), shapes)
 
 
 def random_episodes(
@@ -145,7 +153,7 @@ def sum_errors(q: Any, target_q: Any, episodes: Episodes, reward: Any, gamma: fl
             total += q[b, t, i, e.action[b, t, i]]
             possible = np.flatnonzero(e.available[b, t + 1, i])
             decider = q if double_q else target_q
-            after += target_q[b, t + 1, i, max(possible, key=lambda a: decider[b, t + 1, i, a])] if len(possible) else 0.0  # noqa: B023
+            after += target_q[b, t + 1, i, max(possible, key=lambda a: decider[b, t + 1, i, a])] if len(possible) else 0.0
         error[b, t] = total - (np.asarray(reward)[b, t] + gamma * (not e.terminated[b, t]) * after)
     return error
 

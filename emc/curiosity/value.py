@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from emc.losses import TD
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.mixers import VDN
-from emc.optimisers import adam, rmsprop
+from emc.optimisers import adam, descend, init_optimiser, rmsprop
 from emc.parts import Curiosity, Metrics, Mixer, Nets, Policy, ValueLoss
 from emc.schedules import DecayingWeight, WeightState
 from emc.types import EnvSpec, Episodes, masked_mean
@@ -63,7 +63,7 @@ class ValueCuriosity(Curiosity):
         """Begin from given weights."""
         values = self._values(policy, gamma=0.0).start(jax.tree.map(jnp.copy, phi))
         soft = jax.tree.map(jnp.copy, phi.policy)
-        return ValueCuriosityState(values, soft, predictor, self._predictor_optimiser.init(predictor), self.weight.init())
+        return ValueCuriosityState(values, soft, predictor, init_optimiser(self._predictor_optimiser, predictor), self.weight.init())
 
     def learn(
         self, state: ValueCuriosityState, batch: Episodes, policy: Policy, gamma: float, env_steps: Int[Array, ""]
@@ -77,7 +77,7 @@ class ValueCuriosity(Curiosity):
 
         (prediction_loss, distance), gradient = jax.value_and_grad(prediction, has_aux=True)(state.predictor)
         bonus = state.weight.value * jnp.mean(distance, axis=-1) * batch.played  # Eq. 3, with psi and eta from before this step
-        step, predictor_optimiser = self._predictor_optimiser.update(gradient, state.predictor_optimiser, state.predictor)
+        predictor, predictor_optimiser = descend(self._predictor_optimiser, gradient, state.predictor_optimiser, state.predictor)
 
         values, _, metrics = self._values(policy, gamma).update(state.values, batch, batch.reward)
         blend = self.soft_update
@@ -85,7 +85,7 @@ class ValueCuriosity(Curiosity):
         after = ValueCuriosityState(
             values,
             soft,
-            optax.apply_updates(state.predictor, step),
+            predictor,
             predictor_optimiser,
             self.weight.advance(state.weight, env_steps),
         )

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from emc.optimisers import descend, init_optimiser
 from emc.parts import Fit, Metrics, Mixer, Nets, Policy, ValueLoss
 from emc.types import EnvSpec, Episodes, masked_mean
 
@@ -42,7 +43,7 @@ class ValueFunction(eqx.Module):
 
     def start(self, nets: Nets) -> ValueState:
         """Begin training from given weights."""
-        return ValueState(nets, jax.tree.map(jnp.copy, nets), self.optimiser.init(nets), jnp.zeros((), jnp.int32))
+        return ValueState(nets, jax.tree.map(jnp.copy, nets), init_optimiser(self.optimiser, nets), jnp.zeros((), jnp.int32))
 
     def update(
         self,
@@ -59,8 +60,7 @@ class ValueFunction(eqx.Module):
             return loss + extra_loss(fit), fit
 
         (loss, fit), gradient = jax.value_and_grad(objective, has_aux=True)(state.online)
-        step, optimiser = self.optimiser.update(gradient, state.optimiser, state.online)
-        online = optax.apply_updates(state.online, step)
+        online, optimiser = descend(self.optimiser, gradient, state.optimiser, state.online)
         updates = state.updates + 1
         copy = updates % self.target_interval == 0
         target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, state.target)

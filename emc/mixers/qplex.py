@@ -63,7 +63,9 @@ class AttentionQPLEX(Mixer):
 
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> AttentionDuplexNet:
         if spec.unit_size * spec.n_agents > spec.state_size or spec.unit_size == 0:
-            raise UserError("the attention mixer needs unit features at the head of the state, which this environment lacks: use --mixer qplex")
+            raise UserError(
+                "the attention mixer needs unit features at the head of the state, which this environment lacks: use --mixer qplex"
+            )
         query_key, unit_key, head_key, value_key, attention_key = jax.random.split(key, 5)
         state = spec.state_size
 

@@ -12,12 +12,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree, UInt8
 
 from emc.envs.base import Environment
 from emc.parts import Policy
 from emc.policies.exploration import greedy
-from emc.report.curves import LIGHT, new_figure
+from emc.report.curves import LIGHT, new_figure, pixels
 from emc.runs.directory import explained
 from emc.types import Timestep
 
@@ -70,7 +70,7 @@ def animate(env: Environment, moments: Sequence[Moment], path: Path) -> None:
     """Write an episode as a GIF that repeats; the file appears whole or not at all."""
     from PIL import Image
 
-    frames = [Image.fromarray(pixels) for pixels in _frames(env, moments)]
+    frames = [Image.fromarray(frame) for frame in _frames(env, moments)]
     # One palette for all frames, so that nothing flickers; the first and the last show every colour there is.
     both = Image.new("RGB", (2 * PIXELS, PIXELS))
     both.paste(frames[0])
@@ -82,14 +82,11 @@ def animate(env: Environment, moments: Sequence[Moment], path: Path) -> None:
         first.save(beside, "gif", save_all=True, append_images=rest, duration=durations, loop=0, optimize=True)
 
 
-def _frames(env: Environment, moments: Sequence[Moment]) -> Generator[np.ndarray]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
+def _frames(env: Environment, moments: Sequence[Moment]) -> Generator[UInt8[np.ndarray, "rows columns 3"]]:
     figure, (axes,) = new_figure(PIXELS / 128, PIXELS / 128, 1, 1, LIGHT)
     figure.set_dpi(128)
     figure.set_layout_engine("none")
     axes.set_position((0.01, 0.01, 0.98, 0.9))
-    canvas = FigureCanvasAgg(figure)
     caption: dict[str, Any] = {"transform": figure.transFigure, "va": "center", "fontsize": 12, "color": LIGHT.ink}
     for step, moment in enumerate(moments):
         axes.clear()
@@ -98,8 +95,7 @@ def _frames(env: Environment, moments: Sequence[Moment]) -> Generator[np.ndarray
         ending = "" if not moment.over else "won" if moment.won else "lost" if env.spec.winnable else "the end"
         axes.text(0.5, 0.955, ending, ha="center", fontweight="bold", **caption)
         axes.text(0.96, 0.955, f"return {moment.episode_return:.4g}", ha="right", **caption)
-        canvas.draw()
-        yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
+        yield pixels(figure)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 
 from emc.envs.base import Environment
 from emc.envs.registry import TASKS
@@ -75,13 +75,15 @@ class Group:
 
 
 def group_runs(runs: Sequence[RunDirectory]) -> list[Group]:
-    """The runs by environment and configuration, in the order given."""
+    """The runs by environment and configuration; environments and methods in the order given, each method's presets first."""
     members: dict[str, list[RunDirectory]] = {}
     for run in runs:
         config = {name: value for name, value in _config(run).items() if name != "seeds"}
         members.setdefault(json.dumps([_names(run), config], sort_keys=True), []).append(run)
     labels = _labels([same[0] for same in members.values()])
-    return [_group(label, same) for label, same in zip(labels, members.values(), strict=True)]
+    groups = [_group(label, same) for label, same in zip(labels, members.values(), strict=True)]
+    envs, methods = ([*dict.fromkeys(names)] for names in zip(*(_names(run) for run in runs), strict=True))
+    return sorted(groups, key=lambda group: (envs.index(group.env_name), methods.index(group.method_name), len(group.label)))
 
 
 def _group(label: str, runs: list[RunDirectory]) -> Group:
@@ -110,7 +112,8 @@ def read_lines(run: RunDirectory) -> list[dict[str, Any]]:
 def scores(lines: Iterable[Mapping[str, Any]], winnable: bool) -> list[Curve]:
     """The score of every evaluation, seed by seed."""
     field = "won" if winnable else "return"
-    return tracks([line for line in lines if line["kind"] == "eval"], lambda line: float(np.mean(line[field])), lambda line: len(line[field]))
+    tests = [line for line in lines if line.get("kind") == "eval"]
+    return tracks(tests, lambda line: float(np.mean(line[field])), lambda line: len(line[field]))
 
 
 def tracks(
@@ -206,7 +209,8 @@ def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) 
         dashes = DASHES[used.count(colour) % len(DASHES)]
         used.append(colour)
         band = middle_half([running_mean(curve, window) for curve in group.curves])
-        draw_band(axes, band, colour, f"{group.label} ({count(len(group.curves), 'seed')})", dashes, 1.8 if len(band.steps) < 200 or window > 1 else 1.0)
+        label = f"{group.label} ({count(len(group.curves), 'seed')})"
+        draw_band(axes, band, colour, label, dashes, width=1.0 if window == 1 and len(band.steps) > 200 else 1.8)
     style(axes, theme, f"{'Win rate' if winnable else 'Return'} on {task_title(groups)}", "win rate" if winnable else "mean return", pad=22)
     smoothed = f"running mean over {window} evaluations" if window > 1 else "not smoothed"
     note = f"greedy test episodes, {smoothed}; median over seeds, band 25–75%"
@@ -222,19 +226,20 @@ def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) 
 
 
 Line = tuple[str, str, str]  # a field of the training lines, its name and colour
+REWARDS: tuple[Line, ...] = (("reward_extrinsic", "extrinsic", BLUE), ("reward_intrinsic", "intrinsic × η", VERMILION))
 PANELS: tuple[tuple[str, str, tuple[Line, ...]], ...] = (
     ("Loss", "loss, log scale", (("loss", "", VERMILION),)),
     ("Temporal-difference error", "mean |error|, log scale", (("td_error", "", VERMILION),)),
     ("Value and its target", "mean over batches", (("target", "target", ORANGE), ("q", "value", BLUE))),
-    ("Rewards in training batches", "mean per step", (("reward_extrinsic", "extrinsic", BLUE), ("reward_intrinsic", "intrinsic × η", VERMILION))),
+    ("Rewards in training batches", "mean per step", REWARDS),
     ("Curiosity weight", "η, log scale", (("curiosity_weight", "", PURPLE),)),
     ("Exploration", "ε", (("epsilon", "", GREEN),)),
     ("Episodic memory", "states found", (("memory_hit_rate", "", GREEN),)),
 )
 
 
-def plot_diagnostics(lines: Sequence[Mapping[str, Any]], theme: Theme = LIGHT) -> Figure | None:
-    """What training looked like inside; None before the first update. Numbers that are zero throughout belong to absent parts."""
+def plot_diagnostics(lines: Iterable[Mapping[str, Any]], theme: Theme = LIGHT) -> Figure:
+    """What training looked like inside; a number that is absent or zero throughout belongs to a part that the method has not."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     train = [line for line in lines if line.get("kind") == "train"]
@@ -243,9 +248,7 @@ def plot_diagnostics(lines: Sequence[Mapping[str, Any]], theme: Theme = LIGHT) -
         found = [(tracks(train, lambda line, f=field: line.get(f, np.nan)), name, colour) for field, name, colour in wanted]
         present = [(curves, name, colour) for curves, name, colour in found if any(np.any(curve.values) for curve in curves)]
         panels += [(title, ylabel, present)] if present else []
-    if not any("loss" in line for line in train):
-        return None
-    rows = -(-len(panels) // 3)
+    rows = max(1, -(-len(panels) // 3))
     figure, every_axes = new_figure(10.0, 2.6 * rows, rows, 3, theme)
     for axes, (title, ylabel, present) in zip(every_axes, panels, strict=False):
         for curves, name, colour in present:
@@ -281,11 +284,9 @@ def draw_band(axes: Axes, band: Band, colour: str, label: str, dashes: Any = "so
 
 def new_figure(width: float, height: float, rows: int, columns: int, theme: Theme) -> tuple[Figure, list[Axes]]:
     """An empty figure of some inches and its axes, row by row, away from pyplot's global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure((width, height), dpi=160, layout="constrained", facecolor=theme.paper)
-    FigureCanvasAgg(figure)
     figure.get_layout_engine().set(h_pad=0.09, w_pad=0.06)  # type: ignore[union-attr]
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
@@ -314,20 +315,29 @@ def as_png(figure: Figure, palette: bool = True) -> bytes:
     """A figure as PNG, with a palette of 256 colours where that is enough."""
     from PIL import Image
 
-    raw, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(raw, format="png", facecolor=figure.get_facecolor())
-    image = Image.open(raw).convert("RGB")
+    small = io.BytesIO()
+    image = Image.fromarray(pixels(figure))
     (image.quantize(256, dither=Image.Dither.NONE) if palette else image).save(small, "png", optimize=True)
     return small.getvalue()
+
+
+def pixels(figure: Figure) -> UInt8[np.ndarray, "rows columns 3"]:
+    """A figure as it looks; drawn once, where `savefig` would draw it twice."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
 def as_svg(figure: Figure) -> bytes:
     """A figure as SVG, the same bytes every time."""
     import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     raw = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "emc"}):
-        figure.savefig(raw, format="svg", facecolor=figure.get_facecolor(), metadata={"Date": None, "Creator": None})
+        FigureCanvasSVG(figure).print_svg(raw, metadata={"Date": None, "Creator": None})
     return raw.getvalue()
 
 

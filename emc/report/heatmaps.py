@@ -96,7 +96,7 @@ def _draw_map(axes: Axes, env: Environment, values: Float[np.ndarray, "R C"], co
     bar = axes.figure.colorbar(image, ax=axes, fraction=0.046, pad=0.02)
     bar.ax.tick_params(colors=theme.faint, labelsize=9, length=3)
     bar.ax.yaxis.set_major_formatter(lambda value, _: steps_in_words(value))
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
 
 
 def _most(values: Float[np.ndarray, "R C"]) -> float:

@@ -63,7 +63,8 @@ def write_report(runs: Sequence[RunDirectory], out: Path, animations: Mapping[Pa
     groups = group_runs(runs)
     tasks = [[group for group in groups if group.env_name == name] for name in dict.fromkeys(group.env_name for group in groups)]
     single = groups[0] if len(groups) == 1 else None
-    title = f"{single.label} on {task_title([single])}" if single else f"{count(len(groups), 'method')} on {_listed([t[0].env_name for t in tasks])}"
+    subject = single.label if single else count(len(groups), "method")
+    title = f"{subject} on {_listed([task_title(task) for task in tasks])}"
     gifs = {path.resolve(): gif for path, gif in (animations or {}).items()}
     owner = {run.path: group for group in groups for run in group.runs}
     body = [
@@ -115,8 +116,8 @@ def _task_section(groups: Sequence[Group], named: bool) -> str:
     window = 2 * round(evaluations / 200) + 1 if evaluations > CROWDED else 1
     tested = _range([round(curve.episodes / len(curve.steps)) for group in drawn for curve in group.curves])
     caption = (
-        f"Scores of {tested} greedy test episodes per evaluation, {evaluations:,} evaluations. The line is the median over seeds, the band their "
-        "middle half (25–75%); where a line turns pale, some seeds have not got further."
+        f"Scores of {tested} greedy test episodes per evaluation, {evaluations:,} evaluations. The line is the median over seeds, the band "
+        "their middle half (25–75%); where a line turns pale, some seeds have not got further."
     )
     alt = f"Learning curves. {_headline(groups)}"
     figures = _figure(lambda theme: plot_curves(drawn, theme, window), alt, caption, vector=True)
@@ -164,52 +165,67 @@ def reached(curve: Curve, bar: float) -> float:
 
 def _contents(runs: Sequence[RunDirectory], owner: Mapping[Path, Group]) -> str:
     """Where to find each run."""
-    names = [f"{owner[run.path].label} on {owner[run.path].env_name}" for run in runs]
-    links = [f'<li><a href="#run-{i}">{escape(name)}</a> <small>{_id(run)}</small></li>' for i, (run, name) in enumerate(zip(runs, names, strict=True), 1)]
+    links: list[str] = []
+    for number, run in enumerate(runs, start=1):
+        name = f"{owner[run.path].label} on {owner[run.path].env_name}"
+        links.append(f'<li><a href="#run-{number}">{escape(name)}</a> <small>{_id(run)}</small></li>')
     return f"<nav><h2>Runs</h2><ol>{''.join(links)}</ol></nav>"
 
 
 def _run_section(run: RunDirectory, group: Group, gif: Path | None, number: int) -> str:
     """Everything about one run."""
-    lines, env, snapshots = read_lines(run), environment_of(run), read_maps(run)
-    name = f"{group.label} on {group.env_name}"
+    lines, name = read_lines(run), f"{group.label} on {group.env_name}"
     parts = [f'<h2 id="run-{number}">{escape(name)}<small>run {_id(run)}</small></h2>', _facts(run, lines)]
     if gif is not None:
         caption = "One greedy episode, played with the networks of the last checkpoint. It repeats."
         parts.append("<h3>One episode</h3>" + _animation(gif, f"Animation of one greedy episode of {name}.", caption))
-    if snapshots and env is not None:
-        stretches = phases(snapshots)
-        alt = f"Heat maps of {name}: how often agents visited each cell and the mean intrinsic reward there, early, in the middle and late in training."
-        caption = (
-            f"Where the agents went and where curiosity paid, summed over {count(stretches[0].seeds, 'seed')}; cells nobody came to are blank. Visits "
-            "share one scale. Each map of intrinsic reward has its own, because the reward fades as training goes on."
-        )
-        parts.append("<h3>Where agents went</h3>" + _figure(lambda theme: plot_maps(env, stretches, theme), alt, caption, palette=False))
-    if any("loss" in line for line in lines):
-        caption = "Means since the line before, median and middle half over seeds, not smoothed. Intrinsic reward is shown as paid, weighted by η."
-        alt = f"Training diagnostics of {name}: loss, temporal-difference error, values and targets, rewards, curiosity weight, exploration."
-        parts.append("<h3>Inside training</h3>" + _figure(lambda theme: cast("Figure", plot_diagnostics(lines, theme)), alt, caption))
+    parts += [_maps(run, name), _diagnostics(lines, name)]
     curves = scores(lines, group.winnable)
     if len(curves) > 1:
-        rows = [[str(c.seed), f"{c.steps[-1]:,.0f}", _score(c.values[-1], group.winnable), _score(np.max(c.values), group.winnable)] for c in curves]
-        table = _table(["Seed", "Steps", "Final score", "Best score"], rows)
+        results = [(curve, [_score(value, group.winnable) for value in (curve.values[-1], np.max(curve.values))]) for curve in curves]
+        table = _table(["Seed", "Steps", "Final score", "Best score"], [[str(c.seed), f"{c.steps[-1]:,.0f}", *said] for c, said in results])
         parts.append(f"<details><summary>Seed by seed</summary>{table}</details>")
     return f"<section>{''.join(parts)}{_configuration(run)}{_reproduction(run)}</section>"
+
+
+def _maps(run: RunDirectory, name: str) -> str:
+    """Heat maps, where there are any."""
+    env, stretches = environment_of(run), phases(read_maps(run))
+    if env is None or not stretches:
+        return ""
+    alt = f"Heat maps of {name}: visits to each cell, and the mean intrinsic reward there, in the course of training."
+    caption = (
+        f"Where the agents went and where curiosity paid, summed over {count(stretches[0].seeds, 'seed')}; cells nobody came to are blank. "
+        "Visits share one scale. Each map of intrinsic reward has its own, because the reward fades as training goes on."
+    )
+    return "<h3>Where agents went</h3>" + _figure(lambda theme: plot_maps(env, stretches, theme), alt, caption, palette=False)
+
+
+def _diagnostics(lines: Sequence[Mapping[str, Any]], name: str) -> str:
+    """What training looked like inside, once there was an update."""
+    if not any("loss" in line for line in lines):
+        return ""
+    alt = f"Training diagnostics of {name}: loss, temporal-difference error, values and targets, rewards, exploration."
+    caption = (
+        "Means over the time since the evaluation before; median and middle half over seeds, not smoothed. "
+        "Intrinsic reward is shown as it is paid, weighted by η."
+    )
+    return "<h3>Inside training</h3>" + _figure(lambda theme: plot_diagnostics(lines, theme), alt, caption)
 
 
 def _facts(run: RunDirectory, lines: Sequence[Mapping[str, Any]]) -> str:
     """The run in a few numbers."""
     asked, machine = at(run.manifest, "config", "budget", "steps"), run.manifest.get("machine")
     train, tests = [line for line in lines if line.get("kind") == "train"], [line for line in lines if line.get("kind") == "eval"]
-    steps = max((line["steps"] for line in lines), default=0)
+    steps, episodes = max((line["steps"] for line in lines), default=0), {line["seed"]: line["episodes"] for line in train}
     facts = {
         "Seeds": _kind(at(run.manifest, "config", "seeds")),
         "Steps": f"{steps:,}" + (f" of {asked:,}: not finished" if isinstance(asked, int) and steps < asked else ""),
-        "Training episodes": _range([max(line["episodes"] for line in train if line["seed"] == s) for s in {line["seed"] for line in train}] or [0]),
+        "Training episodes": _range([*episodes.values()] or [0]) + (" per seed" if len(episodes) > 1 else ""),
         "Test episodes": f"{sum(len(line['won']) for line in tests):,}",
         "Speed, tests included": _speed(run),
         "Device": f"{_kind(at(machine, 'device', 'kind'))}, {_kind(at(machine, 'platform'))}",
-        "Begun": str(run.manifest.get("created")).replace("T", " ").replace("Z", " UTC"),
+        "Begun": str(run.manifest.get("created"))[:16].replace("T", " ") + " UTC",
     }
     return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{escape(fact)}</dd></div>" for name, fact in facts.items()) + "</dl>"
 
@@ -226,7 +242,7 @@ def _configuration(run: RunDirectory) -> str:
     """Every field of the manifest; what differs from the preset is marked with the preset's value."""
     _, method = nearest_preset(run)
     usual = {"method": method, "env": usual_environment(run)}
-    changed = {
+    changed: dict[tuple[str, ...], Any] = {
         ("config", part, *path): value
         for part, reference in usual.items()
         if reference is not None
@@ -239,7 +255,8 @@ def _configuration(run: RunDirectory) -> str:
             shown = path[1:] if path[0] in ("config", "machine") else path
             note = f' <span class="changed">preset: {escape(_kind(changed[path]))}</span>' if path in changed else ""
             if shown:
-                rows.append([f'<span style="padding-left:{len(shown) - 1}em">{escape(shown[-1])}</span>', f"<code>{escape(value)}</code>{note}"])
+                field = f'<span style="padding-left:{len(shown) - 1}em">{escape(shown[-1])}</span>'
+                rows.append([field, f"<code>{escape(value)}</code>{note}"])
         tables.append(f"<details><summary>{name}</summary>{_table(['Field', 'Value'], rows)}</details>")
     return "".join(tables)
 
@@ -270,11 +287,11 @@ def _reproduction(run: RunDirectory) -> str:
     version, commit = at(run.manifest, "machine", "packages", "emc-marl"), at(run.manifest, "machine", "commit", "emc")
     source = f"emc-marl {version}" if version else "an emc-marl that was not installed as a package"
     source += f", commit {commit}" if commit else ""
-    dirty = " That source had changes that were not committed, so the commit alone does not say what ran." if str(commit).endswith("-dirty") else ""
+    dirty = " That source had uncommitted changes, so the commit alone does not say what ran." if str(commit).endswith("-dirty") else ""
     command = str(run.manifest.get("command") or "")
     how = f"<pre><code>{escape(command)}</code></pre>" if command else "<p>No command was recorded: the run was started from Python.</p>"
     return (
-        f"<h3>How to reproduce it</h3><p>With {escape(source)}:{escape(dirty)}</p>{how}"
+        f"<h3>How to reproduce it</h3><p>With {escape(source)}.{escape(dirty)}</p>{how}"
         "<p>The same version, configuration and seeds give the same numbers on the same kind of device.</p>"
     )
 
@@ -286,7 +303,8 @@ def _figure(draw: Callable[[Theme], Figure], alt: str, caption: str, vector: boo
     """A figure for light and for dark screens."""
     light, dark = (_uri(as_svg(draw(t)), "svg+xml") if vector else _uri(as_png(draw(t), palette), "png") for t in (LIGHT, DARK))
     source = f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-    return f'<figure><picture>{source}<img src="{light}" alt="{escape(alt)}"></picture><figcaption>{escape(caption)}</figcaption></figure>'
+    picture = f'<picture>{source}<img src="{light}" alt="{escape(alt)}"></picture>'
+    return f'<figure><div class="scroll" tabindex="0">{picture}</div><figcaption>{escape(caption)}</figcaption></figure>'
 
 
 def _animation(gif: Path, alt: str, caption: str) -> str:
@@ -314,7 +332,7 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of cells that are HTML already; the first of each row is its name."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
     body = "".join(f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>' for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _score(value: float, winnable: bool) -> str:
@@ -373,22 +391,26 @@ p { margin: 0 0 .8rem; max-width: 46rem; overflow-wrap: anywhere; }
 .kicker { margin: 0 0 .4rem; font-size: .85rem; font-weight: 600; letter-spacing: .06em; text-transform: uppercase; color: var(--faint); }
 .lead { font-size: 1.2rem; line-height: 1.5; }
 header p:last-child, .note, figcaption { font-size: .9rem; color: var(--faint); }
-section { background: var(--paper); border: 1px solid var(--rule); border-radius: 12px; padding: clamp(1rem, 4vw, 2rem); margin: 0 0 1.5rem; }
+section { margin: 0 0 1.5rem; padding: clamp(1rem, 4vw, 2rem); }
+section { background: var(--paper); border: 1px solid var(--rule); border-radius: 12px; }
 figure { margin: 0 0 1.5rem; }
 figure img { display: block; width: 100%; height: auto; }
-figure.episode { display: flex; flex-wrap: wrap; gap: .5rem 1.5rem; align-items: end; }
-figure.episode img { width: min(100%, 26rem); border-radius: 8px; border: 1px solid var(--rule); }
+figure .scroll img { min-width: 34rem; }
+figure.episode { display: flex; flex-wrap: wrap; gap: .5rem 1.5rem; align-items: center; }
+figure.episode picture { flex: 0 1 26rem; }
+figure.episode img { border-radius: 8px; border: 1px solid var(--rule); }
 figure.episode figcaption { flex: 1 1 14rem; }
-figcaption { margin-top: .5rem; max-width: 46rem; }
+figcaption { max-width: 46rem; }
 dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .8rem 1.5rem; margin: 0 0 1.8rem; }
 dt { font-size: .85rem; color: var(--faint); }
 dd { margin: 0; font-weight: 600; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
-.scroll { overflow-x: auto; margin: 0 0 .8rem; }
+.scroll { overflow-x: auto; margin: 0 0 .5rem; }
 table { width: 100%; border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .4rem .8rem .4rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--rule); }
 th { font-weight: 500; }
 thead th { font-size: .85rem; color: var(--faint); vertical-align: bottom; }
-td { overflow-wrap: anywhere; }
+td { white-space: nowrap; }
+td code { white-space: pre-wrap; overflow-wrap: anywhere; }
 .swatch { display: inline-block; width: .8em; height: .8em; margin-right: .5em; border-radius: 50%; border: 1px solid var(--rule); }
 .changed { padding: .05em .5em; border-radius: 1em; font-size: .85em; background: var(--mark); color: var(--markink); white-space: nowrap; }
 details { border-top: 1px solid var(--rule); padding: .6rem 0; }
@@ -396,7 +418,8 @@ details[open] { padding-bottom: 1.2rem; }
 summary { cursor: pointer; font-weight: 600; }
 summary + * { margin-top: .8rem; }
 code, pre { font: .9em/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
-pre { margin: 0 0 .8rem; padding: .8rem 1rem; border-radius: 8px; background: var(--page); border: 1px solid var(--rule); white-space: pre-wrap; overflow-wrap: anywhere; }
+pre { margin: 0 0 .8rem; padding: .8rem 1rem; background: var(--page); border: 1px solid var(--rule); border-radius: 8px; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 :focus-visible { outline: 2px solid #0072b2; outline-offset: 2px; }
 @media print { body { background: none; } section { border: 0; padding: 0; } }
 </style>

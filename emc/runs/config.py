@@ -7,7 +7,8 @@ manifest constructs nothing else.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 from emc import curiosity, losses, memory, mixers, policies, sampling, schedules
@@ -35,16 +36,16 @@ class RunConfig:
             raise UserError(f"seeds={self.seeds} must be different whole numbers from 0 to {2**31 - 1}")
 
 
-def _types() -> Mapping[str, type]:
+def _types() -> Mapping[str, Callable[..., Any]]:
     modules = (curiosity, losses, memory, mixers, policies, sampling, schedules)
-    found = {name: cls for module in modules for name, cls in vars(module).items() if isinstance(cls, type)}
-    environments = {task.make.__name__: task.make for task in TASKS.values()}
-    return {"RunConfig": RunConfig, "Method": Method, "Budget": Budget} | found | environments
+    found: dict[str, Callable[..., Any]] = {"RunConfig": RunConfig, "Method": Method, "Budget": Budget}
+    found |= {name: kind for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and is_dataclass(kind)}
+    return found | {task.make.__name__: task.make for task in TASKS.values()}
 
 
 def to_json(value: Any) -> Any:
     """A dataclass with all its fields, recursively."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"type": type(value).__name__} | fields
     if isinstance(value, tuple | list):

@@ -6,12 +6,12 @@ one bit for bit. `metrics.jsonl` holds numbers that depend on the configuration 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -90,14 +90,24 @@ class Progress:
     finished: bool = False
 
 
-def start(config: RunConfig, root: Path, keeping: Keeping = Keeping(), display: Display = Silent(), label: str = "") -> RunDirectory:
-    """Train from scratch in a new run directory."""
+Enough = Callable[[dict[str, float]], bool]  # asked after each evaluation, with the latest numbers
+
+
+def start(
+    config: RunConfig,
+    root: Path,
+    keeping: Keeping = Keeping(),
+    display: Display = Silent(),
+    command: str = "",
+    enough: Enough = lambda latest: False,
+) -> RunDirectory:
+    """Train from scratch in a new run directory, to the end of the budget or until it is enough."""
     check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
     program = Program(config.method, config.budget, config.env, config.seeds)
-    manifest = {"config": to_json(config), "machine": describe_machine(), "command": label}
+    manifest = {"config": to_json(config), "machine": describe_machine(), "command": command}
     run = RunDirectory.create(root, config.env_name, config.method_name, manifest)
     with run:
-        _Session(run, config, program, keeping, display).drive(program.init(), Progress())
+        _Session(run, config, program, keeping, display, enough).drive(program.init(), Progress())
     return run
 
 
@@ -132,8 +142,16 @@ def config_of(run: RunDirectory) -> RunConfig:
 
 
 class _Session:
-    def __init__(self, run: RunDirectory, config: RunConfig, program: Program, keeping: Keeping, display: Display):
-        self.run, self.config, self.program, self.keeping, self.display = run, config, program, keeping, display
+    def __init__(
+        self,
+        run: RunDirectory,
+        config: RunConfig,
+        program: Program,
+        keeping: Keeping,
+        display: Display,
+        enough: Enough = lambda latest: False,
+    ):
+        self.run, self.config, self.program, self.keeping, self.display, self.enough = run, config, program, keeping, display, enough
         self.latest: dict[str, float] = {}
         self.budget = config.budget
         self.began = self.saved_at = time.monotonic()
@@ -147,9 +165,11 @@ class _Session:
         try:
             with _interruptible() as interrupted:
                 while True:
+                    enough = False
                     if self._evaluation_due(state, progress):
                         state, progress = self._evaluate(state, progress)
-                    if _steps(state) >= self.budget.steps:
+                        enough = self.enough(self.latest)
+                    if enough or _steps(state) >= self.budget.steps:
                         self._save(state, dataclasses.replace(progress, finished=True))
                         return
                     if interrupted:
@@ -195,7 +215,9 @@ class _Session:
         self._show(state)
         state = eqx.tree_at(lambda s: s.tally, state, jax.tree.map(jnp.zeros_like, state.tally))
         if steps * SNAPSHOTS >= (progress.snapshots + 1) * self.budget.steps and self.config.env.spec.map_shape != (0, 0):
-            self.run.append([_map_line(*_seed_of(i, self.config, state, outcome)[:1], seed) for i, seed in enumerate(self.config.seeds)], MAPS)
+            self.run.append(
+                [_map_line(*_seed_of(i, self.config, state, outcome)[:1], seed) for i, seed in enumerate(self.config.seeds)], MAPS
+            )
             state = eqx.tree_at(lambda s: s.maps, state, jax.tree.map(jnp.zeros_like, state.maps))
             progress = dataclasses.replace(progress, snapshots=steps * SNAPSHOTS // self.budget.steps)
         return state, dataclasses.replace(progress, evaluations=progress.evaluations + 1, evaluated_at=steps)
@@ -232,7 +254,9 @@ class _Session:
             first = min(broken, key=lambda name: (_CONSEQUENCES.index(n) if (n := _stem(name)) in _CONSEQUENCES else -1, name))
             kept = self.run.steps()
             good = f"The last good checkpoint, at step {kept[-1]}, is kept" if kept else "There is no checkpoint yet"
-            raise RunError(f"{self.run.path}: {first} is not a finite number near step {_steps(state)}. {good}; try a lower --learning-rate.")
+            raise RunError(
+                f"{self.run.path}: {first} is not a finite number near step {_steps(state)}. {good}; try a lower --learning-rate."
+            )
 
     def _save(self, state: TrainState, progress: Progress) -> None:
         meta = {"progress": dataclasses.asdict(progress)}
@@ -262,7 +286,9 @@ def _seed_of(index: int, config: RunConfig, state: TrainState, outcome: Outcome)
     """What one seed contributed; replay and networks are not copied."""
     if len(config.seeds) == 1:
         return state, outcome
-    small = eqx.tree_at(lambda s: (s.replay.episodes, s.learner.curiosity, s.learner.memory), state, ((), (), ()), is_leaf=lambda x: x == ())
+    small = eqx.tree_at(
+        lambda s: (s.replay.episodes, s.learner.curiosity, s.learner.memory), state, ((), (), ()), is_leaf=lambda x: x == ()
+    )
     return jax.tree.map(lambda x: x[index], small), jax.tree.map(lambda x: x[index], outcome)
 
 
@@ -276,15 +302,17 @@ def _summary(lines: list[dict[str, Any]]) -> dict[str, float]:
     """Means over seeds of the newest lines."""
     train, test = [line for line in lines if line["kind"] == "train"], [line for line in lines if line["kind"] == "eval"]
     names = [name for name in train[0] if isinstance(train[0][name], float)]
-    summary = {f"train_{name}" if name in ("return", "win_rate", "length") else name: float(np.mean([t[name] for t in train])) for name in names}
+    summary = {
+        f"train_{name}" if name in ("return", "win_rate", "length") else name: float(np.mean([t[name] for t in train])) for name in names
+    }
     return summary | {
         "eval_return": float(np.mean([line["return"] for line in test])),
         "eval_win_rate": float(np.mean([line["won"] for line in test])),
     }
 
 
-@contextmanager
-def _interruptible() -> Iterator[list[int]]:
+@contextlib.contextmanager
+def _interruptible() -> Generator[list[int]]:
     """Collect SIGINT and SIGTERM instead of dying of them; a second one acts at once."""
     received: list[int] = []
 
@@ -295,10 +323,8 @@ def _interruptible() -> Iterator[list[int]]:
 
     previous: dict[int, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM):
-        try:
+        with contextlib.suppress(ValueError):  # outside the main thread its owner decides
             previous[number] = signal.signal(number, note)
-        except ValueError:  # not in the main thread: whoever owns it decides
-            pass
     try:
         yield received
     finally:

@@ -193,7 +193,7 @@ class Program:
                 f"parallel_envs={budget.parallel_envs} must divide replay_episodes={method.replay_episodes}: choose another of the two"
             )
         self.method, self.budget, self.env, self.seeds = method, budget, env, seeds
-        across = jax.vmap if len(seeds) > 1 else lambda function, in_axes: function  # noqa: ARG005
+        across = jax.vmap if len(seeds) > 1 else lambda function, in_axes: function
         # The environment is an argument, so that its numbers are traced and one compilation serves a sweep over them.
         self._init = jax.jit(across(functools.partial(init, method), in_axes=(None, 0)))
         self._advance = jax.jit(across(functools.partial(advance, method, budget), in_axes=(None, 0, None, None)), donate_argnums=1)
@@ -201,7 +201,8 @@ class Program:
 
     def init(self) -> TrainState:
         """The state before the first step."""
-        return self._init(self.env, jnp.asarray(self.seeds if len(self.seeds) > 1 else self.seeds[0]))
+        seeds = jnp.asarray(self.seeds)
+        return self._init(self.env, seeds if len(self.seeds) > 1 else seeds[0])
 
     def advance(self, state: TrainState, iteration: int, iterations: int) -> TrainState:
         """Run whole iterations; `state` is consumed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from pathlib import Path
 
 import jax
 
@@ -59,7 +60,7 @@ def available_bytes() -> int | None:
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
     try:
-        with open("/proc/meminfo") as file:
+        with Path("/proc/meminfo").open() as file:
             entries = dict(line.split(":", 1) for line in file)
         return int(entries["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):

@@ -75,7 +75,9 @@ def snapshot(seed: int, steps: int, visits: Any, bonus: Any = None, bonus_visits
     return {"seed": seed, "steps": steps, "visits": visits.tolist(), "bonus": bonus.tolist(), "bonus_visits": bonus_visits.tolist()}
 
 
-def plausible_run(root: Path, final: float = 0.97, evaluations: int = 505, snapshots: int = 20, played: float = 1.0, **settings: Any) -> RunDirectory:
+def plausible_run(
+    root: Path, final: float = 0.97, evaluations: int = 505, snapshots: int = 20, played: float = 1.0, **settings: Any
+) -> RunDirectory:
     """A run that looks like training: scores that rise and waver, all diagnostics, maps that narrow to the way to the goals."""
     budget = Budget(steps=1000 * (evaluations - 1), test_episodes=settings.pop("test_episodes", 30))
     seeds = settings.setdefault("seeds", (0, 1, 2))
