@@ -48,9 +48,9 @@ class EpisodicMemory(Memory):
     weight: float = 0.1  # lambda of Eq. 8; released code: 0.1, on corridor 0.01
     capacity: int = 1_000_000  # paper and released code; rounded up to whole buckets
     key_size: int = 4  # released code; not in the paper
-    # A test for equality, as in the released code, with room for rounding: the same state projected in batches of different shapes gives keys
-    # up to 1e-5 apart at 300 entries and 1e-4 at 2,000 (all of order one; zeros do not count). Different states do not meet: one entry
-    # that differs by 1e-3 moves the key by about 1e-3, and among a million Gaussian keys no two are expected to be this close.
+    # A test for equality, as in the released code, with room for rounding: the same state projected in batches of different shapes gives
+    # keys up to 1e-5 apart at 300 entries and 1e-4 at 2,000 (all of order one; zeros do not count). Different states do not meet: one
+    # entry that differs by 1e-3 moves the key by about 1e-3, and among a million Gaussian keys no two are expected to be this close.
     radius: float = 2e-4
 
     def __post_init__(self) -> None:

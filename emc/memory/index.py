@@ -7,8 +7,8 @@ bucket do no harm. The answer is exact for everything that is stored, at any mag
 
 What is approximate is which entry gives way when the table is full. The entry evicted is the least recently used of its own bucket,
 not of the whole table: exact LRU up to a capacity of `WAYS`, set-associative LRU above. Because buckets fill unevenly, evictions
-begin before the table is full. Measured with 1,000,000 slots and keys that fall into different cells: the first eviction at 0.31 of
-the capacity, 0.1 % of all keys evicted at 0.51, 1 % at 0.68, 10 % once as many keys have arrived as there are slots. Keys that crowd one
+begin before the table is full. Measured with 1,000,000 slots and keys that fall into different cells: the first eviction at 0.32 of
+the capacity, 0.1 % of all keys evicted at 0.51, 1 % at 0.67, 10 % once as many keys have arrived as there are slots. Keys that crowd one
 cell (a radius that is large against the spread of the keys) compete for that cell's ways; `evictions` counts how often that happened.
 
 Almost every key that is looked up is stored itself, at a distance of rounding error, and then the home cell alone decides. So

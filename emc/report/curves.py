@@ -1,8 +1,8 @@
 """Curves over environment steps: the scores of test episodes, method by method, and what training looked like inside.
 
 The score of an evaluation is the win rate of its greedy episodes, or their mean return where an environment cannot be won. Seeds are
-evaluated at slightly different steps, so each is interpolated linearly on a common grid; the median and the middle half (25-75 %) are taken
-over seeds at each point of it. Nothing is smoothed unless the figure says so.
+evaluated at slightly different steps, so all are interpolated linearly at the steps of one of them; the median and the middle half
+(25-75 %) are taken over seeds at each of those. Nothing is smoothed unless the figure says so.
 
 Runs whose configurations differ in nothing but their seeds are one curve. It is called after its method, followed by what differs from that
 method's preset and from the other runs. Equal methods have equal colours in every figure.
@@ -75,7 +75,7 @@ class Group:
 
 
 def group_runs(runs: Sequence[RunDirectory]) -> list[Group]:
-    """The runs by environment and configuration; environments and methods in the order given, each method's presets first."""
+    """The runs by environment, method and configuration, each in the order given, but an unchanged preset before its variants."""
     members: dict[str, list[RunDirectory]] = {}
     for run in runs:
         config = {name: value for name, value in _config(run).items() if name != "seeds"}
@@ -83,7 +83,11 @@ def group_runs(runs: Sequence[RunDirectory]) -> list[Group]:
     labels = _labels([same[0] for same in members.values()])
     groups = [_group(label, same) for label, same in zip(labels, members.values(), strict=True)]
     envs, methods = ([*dict.fromkeys(names)] for names in zip(*(_names(run) for run in runs), strict=True))
-    return sorted(groups, key=lambda group: (envs.index(group.env_name), methods.index(group.method_name), len(group.label)))
+
+    def place(group: Group) -> tuple[int, int, bool]:
+        return envs.index(group.env_name), methods.index(group.method_name), group.label != group.method_name
+
+    return sorted(groups, key=place)
 
 
 def _group(label: str, runs: list[RunDirectory]) -> Group:
@@ -154,9 +158,9 @@ def interpolated(curve: Curve, grid: Float[np.ndarray, " G"]) -> Float[np.ndarra
 
 
 def common_grid(curves: Sequence[Curve], most: int = 2000) -> Float[np.ndarray, " G"]:
-    """As many steps as the curves have evaluations, from where all have begun to where the last ends."""
-    first, last = max(curve.steps[0] for curve in curves), max(curve.steps[-1] for curve in curves)
-    return np.linspace(first, last, min(max(len(curve.steps) for curve in curves), most) if last > first else 1)
+    """The steps at which the seed that got furthest was evaluated, so that one seed alone is not interpolated at all."""
+    steps = max(curves, key=lambda curve: curve.steps[-1]).steps
+    return steps[:: -(-len(steps) // most)]
 
 
 # Figures.
@@ -201,7 +205,7 @@ def colour_of(method_name: str, theme: Theme = LIGHT) -> str:
 def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) -> Figure:
     """The scores of some methods on one environment; a `window` above 1 is said to be a running mean over so many evaluations."""
     winnable, drawn = groups[0].winnable, [group for group in groups if group.curves]
-    columns = max(1, min(3, len(drawn), 84 // (8 + max((len(group.label) for group in drawn), default=0))))
+    columns = max(1, min(3, len(drawn), 84 // (8 + max((len(_cut(group.label)) for group in drawn), default=0))))
     figure, (axes,) = new_figure(8.0, 4.4 + 0.22 * -(-len(drawn) // columns), 1, 1, theme)
     used: list[str] = []
     for group in drawn:
@@ -209,9 +213,10 @@ def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) 
         dashes = DASHES[used.count(colour) % len(DASHES)]
         used.append(colour)
         band = middle_half([running_mean(curve, window) for curve in group.curves])
-        label = f"{group.label} ({count(len(group.curves), 'seed')})"
+        label = f"{_cut(group.label)} ({count(len(group.curves), 'seed')})"
         draw_band(axes, band, colour, label, dashes, width=1.0 if window == 1 and len(band.steps) > 200 else 1.8)
-    style(axes, theme, f"{'Win rate' if winnable else 'Return'} on {task_title(groups)}", "win rate" if winnable else "mean return", pad=22)
+    score = "win rate" if winnable else "mean return"
+    style(axes, theme, f"{score.capitalize()} on {_cut(task_title(groups))}", score, pad=22)
     smoothed = f"running mean over {window} evaluations" if window > 1 else "not smoothed"
     note = f"greedy test episodes, {smoothed}; median over seeds, band 25–75%"
     below_title = axes.annotate(note, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points", fontsize=9.5, color=theme.faint)
@@ -256,6 +261,9 @@ def plot_diagnostics(lines: Iterable[Mapping[str, Any]], theme: Theme = LIGHT) -
         style(axes, theme, title, ylabel)
         if "log" in ylabel:
             axes.set_yscale("log")
+            low, high = axes.get_ylim()
+            if high < 2 * low:  # hardly any change: do not make it look like one
+                axes.set_ylim(low / 2, high * 2)
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.yaxis.set_minor_locator(NullLocator())
@@ -346,6 +354,10 @@ def literal(text: str) -> str:
     return "".join(c if c.isprintable() else "·" for c in text).replace("$", r"\$")
 
 
+def _cut(text: str, most: int = 70) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def count(number: int, noun: str) -> str:
     """So many of something."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
@@ -368,7 +380,8 @@ def _changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]:
     title, usual = nearest_preset(run)
     if usual is None:
         usual = next(_config(rival).get("method") for rival in among if _names(rival)[1] == method_name)
-    changes = [(path, found) for path, found, _ in differences(_config(run).get("method"), usual)]
+    method = _config(run).get("method", usual)
+    changes = [(path, found) for path, found, _ in differences(method, usual)]
     rivals = [_config(rival) for rival in among if _names(rival)[0] == env_name]
     for part in ("env", "budget"):
         varied = {path for rival in rivals for path, _, _ in differences(rival.get(part), rivals[0].get(part))}
@@ -389,7 +402,7 @@ def nearest_preset(run: RunDirectory) -> tuple[str, Any]:
 def task_title(groups: Sequence[Group]) -> str:
     """The environment, with what differs from its defaults in all of these groups."""
     usual = usual_environment(groups[0].runs[0])
-    changes = [differences(_config(group.runs[0]).get("env"), usual) if usual else () for group in groups]
+    changes = [differences(_config(group.runs[0]).get("env", usual), usual) if usual else () for group in groups]
     words = [[in_words(path, value) for path, value, _ in own] for own in changes]
     return ", ".join([groups[0].env_name, *(phrase for phrase in words[0] if all(phrase in own for own in words))])
 

@@ -68,21 +68,26 @@ def _phase(name: str, begin: int, end: int, seeds: Sequence[Sequence[Mapping[str
     )
 
 
+def was_paid(stretches: Sequence[Phase]) -> bool:
+    """Whether there was any intrinsic reward."""
+    return any(np.any(np.nan_to_num(phase.bonus) != 0) for phase in stretches)
+
+
 def plot_maps(env: Environment, stretches: Sequence[Phase], theme: Theme = LIGHT) -> Figure:
     """Visits above, intrinsic reward below (left out where none was ever paid), one column for each stretch of training."""
     from matplotlib.colors import Normalize, PowerNorm
 
-    paid = any(np.any(np.nan_to_num(phase.bonus) != 0) for phase in stretches)
+    paid = was_paid(stretches)
     rows, columns = env.spec.map_shape
     figure, every_axes = new_figure(0.4 + 3.2 * len(stretches), 0.3 + 2.5 * rows / columns * (1 + paid), 1 + paid, len(stretches), theme)
     above, below = every_axes[: len(stretches)], every_axes[len(stretches) :]
-    most = max(_most(phase.visits) for phase in stretches)
+    most = max(_extremes(phase.visits)[1] for phase in stretches)
     for axes, phase in zip(above, stretches, strict=True):
         _draw_map(axes, env, phase.visits, "YlGnBu", PowerNorm(0.5, 0.0, most), theme)
         title = f"{phase.name.capitalize()}: steps {steps_in_words(_rounded(phase.first))} to {steps_in_words(_rounded(phase.last))}"
         axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=theme.ink)
     for axes, phase in zip(below, stretches, strict=False):
-        _draw_map(axes, env, phase.bonus, "YlOrRd", Normalize(0.0, _most(phase.bonus)), theme)
+        _draw_map(axes, env, phase.bonus, "YlOrRd", Normalize(*_extremes(phase.bonus)), theme)
     for axes, name in zip((above[0], *below[:1]), ("visits (square-root colours)", "intrinsic reward per visit"), strict=False):
         axes.text(-0.03, 0.5, name, transform=axes.transAxes, rotation=90, ha="right", va="center", fontsize=10, color=theme.ink)
     return figure
@@ -99,9 +104,11 @@ def _draw_map(axes: Axes, env: Environment, values: Float[np.ndarray, "R C"], co
     bar.outline.set_visible(False)
 
 
-def _most(values: Float[np.ndarray, "R C"]) -> float:
-    """The largest number on a map; some positive one if there is none."""
-    return float(np.max(values[~np.isnan(values)], initial=0.0)) or 1.0
+def _extremes(values: Float[np.ndarray, "R C"]) -> tuple[float, float]:
+    """The smallest and the largest number on a map; some others if there are no two."""
+    known = values[~np.isnan(values)]
+    low, high = (float(np.min(known)), float(np.max(known))) if known.size else (0.0, 1.0)
+    return (low, high) if low < high else (min(low, 0.0), high or 1.0)
 
 
 def _rounded(steps: int) -> float:

@@ -43,7 +43,7 @@ from emc.report.curves import (
     task_title,
     usual_environment,
 )
-from emc.report.heatmaps import phases, plot_maps, read_maps
+from emc.report.heatmaps import phases, plot_maps, read_maps, was_paid
 from emc.runs import RunDirectory, read_metrics
 from emc.runs.directory import explained
 from emc.runs.session import SPEED
@@ -193,11 +193,12 @@ def _maps(run: RunDirectory, name: str) -> str:
     env, stretches = environment_of(run), phases(read_maps(run))
     if env is None or not stretches:
         return ""
-    alt = f"Heat maps of {name}: visits to each cell, and the mean intrinsic reward there, in the course of training."
-    caption = (
-        f"Where the agents went and where curiosity paid, summed over {count(stretches[0].seeds, 'seed')}; cells nobody came to are blank. "
-        "Visits share one scale. Each map of intrinsic reward has its own, because the reward fades as training goes on."
-    )
+    alt = f"Heat maps of {name}: visits to each cell in the course of training."
+    seeds = count(stretches[0].seeds, "seed")
+    caption = f"Steps of agents on each cell, summed over {seeds}, on one scale; cells nobody came to are blank."
+    if was_paid(stretches):
+        alt += " Below, the mean intrinsic reward there."
+        caption += " Below, the mean intrinsic reward of steps there, each map on its own scale, because it fades as training goes on."
     return "<h3>Where agents went</h3>" + _figure(lambda theme: plot_maps(env, stretches, theme), alt, caption, palette=False)
 
 
@@ -206,10 +207,9 @@ def _diagnostics(lines: Sequence[Mapping[str, Any]], name: str) -> str:
     if not any("loss" in line for line in lines):
         return ""
     alt = f"Training diagnostics of {name}: loss, temporal-difference error, values and targets, rewards, exploration."
-    caption = (
-        "Means over the time since the evaluation before; median and middle half over seeds, not smoothed. "
-        "Intrinsic reward is shown as it is paid, weighted by η."
-    )
+    caption = "Means over the time since the evaluation before; median and middle half over seeds, not smoothed."
+    if any(line.get("reward_intrinsic") for line in lines):
+        caption += " Intrinsic reward is shown as it is paid, weighted by η."
     return "<h3>Inside training</h3>" + _figure(lambda theme: plot_diagnostics(lines, theme), alt, caption)
 
 
@@ -225,7 +225,7 @@ def _facts(run: RunDirectory, lines: Sequence[Mapping[str, Any]]) -> str:
         "Test episodes": f"{sum(len(line['won']) for line in tests):,}",
         "Speed, tests included": _speed(run),
         "Device": f"{_kind(at(machine, 'device', 'kind'))}, {_kind(at(machine, 'platform'))}",
-        "Begun": str(run.manifest.get("created"))[:16].replace("T", " ") + " UTC",
+        "Begun (UTC)": str(run.manifest.get("created"))[:16].replace("T", " "),
     }
     return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{escape(fact)}</dd></div>" for name, fact in facts.items()) + "</dl>"
 
@@ -401,14 +401,15 @@ figure.episode picture { flex: 0 1 26rem; }
 figure.episode img { border-radius: 8px; border: 1px solid var(--rule); }
 figure.episode figcaption { flex: 1 1 14rem; }
 figcaption { max-width: 46rem; }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .8rem 1.5rem; margin: 0 0 1.8rem; }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(12rem, 1fr)); gap: .8rem 1.5rem; margin: 0 0 1.8rem; }
 dt { font-size: .85rem; color: var(--faint); }
 dd { margin: 0; font-weight: 600; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; margin: 0 0 .5rem; }
 table { width: 100%; border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .4rem .8rem .4rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--rule); }
 th { font-weight: 500; }
-thead th { font-size: .85rem; color: var(--faint); vertical-align: bottom; }
+thead th { font-size: .85rem; color: var(--faint); white-space: nowrap; }
+tbody th { min-width: 9rem; }
 td { white-space: nowrap; }
 td code { white-space: pre-wrap; overflow-wrap: anywhere; }
 .swatch { display: inline-block; width: .8em; height: .8em; margin-right: .5em; border-radius: 50%; border: 1px solid var(--rule); }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import operator
 import signal
 import time
 from collections.abc import Callable, Generator
@@ -25,7 +26,7 @@ from emc.errors import RunError
 from emc.runs.config import RunConfig, from_json, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.machine import describe_machine
-from emc.training.loop import Program, TrainState
+from emc.training.loop import Maps, Program, Tally, TrainState
 from emc.training.plan import check_fits, plan
 from emc.training.rollout import Outcome
 
@@ -141,6 +142,19 @@ def config_of(run: RunDirectory) -> RunConfig:
     return config
 
 
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What one seed has to say at an evaluation."""
+
+    seed: int
+    steps: Any
+    episodes: Any
+    updates: Any
+    tally: Tally
+    maps: Maps
+    outcome: Outcome
+
+
 class _Session:
     def __init__(
         self,
@@ -205,8 +219,8 @@ class _Session:
         return steps >= self._next_evaluation(progress) and steps > progress.evaluated_at
 
     def _evaluate(self, state: TrainState, progress: Progress) -> tuple[TrainState, Progress]:
-        outcome = self.program.evaluate(state, progress.evaluations)
-        lines = [line for i, seed in enumerate(self.config.seeds) for line in self._lines(*_seed_of(i, self.config, state, outcome), seed)]
+        readings = self._readings(state, self.program.evaluate(state, progress.evaluations))
+        lines = [line for reading in readings for line in (_train_line(reading, self.config), _eval_line(reading))]
         self.run.append(lines)
         steps = _steps(state)
         speed = {"steps": steps, "seconds": time.monotonic() - self.began, "steps_since_start": steps - self.first_steps}
@@ -215,38 +229,19 @@ class _Session:
         self._show(state)
         state = eqx.tree_at(lambda s: s.tally, state, jax.tree.map(jnp.zeros_like, state.tally))
         if steps * SNAPSHOTS >= (progress.snapshots + 1) * self.budget.steps and self.config.env.spec.map_shape != (0, 0):
-            self.run.append(
-                [_map_line(*_seed_of(i, self.config, state, outcome)[:1], seed) for i, seed in enumerate(self.config.seeds)], MAPS
-            )
+            self.run.append([_map_line(reading) for reading in readings], MAPS)
             state = eqx.tree_at(lambda s: s.maps, state, jax.tree.map(jnp.zeros_like, state.maps))
             progress = dataclasses.replace(progress, snapshots=steps * SNAPSHOTS // self.budget.steps)
         return state, dataclasses.replace(progress, evaluations=progress.evaluations + 1, evaluated_at=steps)
 
-    def _lines(self, state: TrainState, outcome: Outcome, seed: int) -> list[dict[str, Any]]:
-        """What training was like since the last line, and each test episode as it was."""
-        tally, steps = state.tally, int(state.env_steps)
-        episodes, updates = max(int(tally.episodes), 1), int(tally.updates)
-        train: dict[str, Any] = {
-            "kind": "train",
-            "seed": seed,
-            "steps": steps,
-            "episodes": int(state.replay.added),
-            "updates": int(state.learner.values.updates),
-            "epsilon": float(self.config.method.epsilon(state.env_steps)),
-            "return": float(tally.returns) / episodes,
-            "win_rate": int(tally.wins) / episodes,
-            "length": int(tally.steps) / episodes,
-        }
-        train |= {name: float(total) / updates for name, total in sorted(tally.metrics.items())} if updates else {}
-        test = {
-            "kind": "eval",
-            "seed": seed,
-            "steps": steps,
-            "return": np.asarray(outcome.episode_return).tolist(),
-            "length": np.asarray(outcome.length).tolist(),
-            "won": np.asarray(outcome.won).tolist(),
-        }
-        return [train, test]
+    def _readings(self, state: TrainState, outcome: Outcome) -> list[Reading]:
+        """What each seed has to say, on the host."""
+        seeds = self.config.seeds
+        counters = (state.env_steps, state.replay.added, state.learner.values.updates)
+        values: Any = jax.device_get((*counters, state.tally, state.maps, outcome))
+        if len(seeds) == 1:
+            return [Reading(seeds[0], *values)]
+        return [Reading(seed, *jax.tree.map(operator.itemgetter(i), values)) for i, seed in enumerate(seeds)]
 
     def _check_finite(self, state: TrainState) -> None:
         broken = {name for name, flags in state.tally.broken.items() if np.any(np.asarray(flags))}
@@ -282,20 +277,41 @@ def _steps(state: TrainState) -> int:
     return int(np.max(np.asarray(state.env_steps)))
 
 
-def _seed_of(index: int, config: RunConfig, state: TrainState, outcome: Outcome) -> tuple[TrainState, Outcome]:
-    """What one seed contributed; replay and networks are not copied."""
-    if len(config.seeds) == 1:
-        return state, outcome
-    small = eqx.tree_at(
-        lambda s: (s.replay.episodes, s.learner.curiosity, s.learner.memory), state, ((), (), ()), is_leaf=lambda x: x == ()
-    )
-    return jax.tree.map(lambda x: x[index], small), jax.tree.map(lambda x: x[index], outcome)
+def _train_line(reading: Reading, config: RunConfig) -> dict[str, Any]:
+    """What training was like since the last line."""
+    tally, steps = reading.tally, int(reading.steps)
+    episodes, updates = max(int(tally.episodes), 1), int(tally.updates)
+    line: dict[str, Any] = {
+        "kind": "train",
+        "seed": reading.seed,
+        "steps": steps,
+        "episodes": int(reading.episodes),
+        "updates": int(reading.updates),
+        "epsilon": float(config.method.epsilon(jnp.asarray(steps))),
+        "return": float(tally.returns) / episodes,
+        "win_rate": int(tally.wins) / episodes,
+        "length": int(tally.steps) / episodes,
+    }
+    return line | ({name: float(total) / updates for name, total in sorted(tally.metrics.items())} if updates else {})
 
 
-def _map_line(state: TrainState, seed: int) -> dict[str, Any]:
-    maps = state.maps
-    fields = {"visits": maps.visits, "bonus": maps.bonus, "bonus_visits": maps.bonus_visits}
-    return {"seed": seed, "steps": int(state.env_steps)} | {name: np.asarray(value).tolist() for name, value in fields.items()}
+def _eval_line(reading: Reading) -> dict[str, Any]:
+    """Each test episode as it was."""
+    outcome = reading.outcome
+    return {
+        "kind": "eval",
+        "seed": reading.seed,
+        "steps": int(reading.steps),
+        "return": np.asarray(outcome.episode_return).tolist(),
+        "length": np.asarray(outcome.length).tolist(),
+        "won": np.asarray(outcome.won).tolist(),
+    }
+
+
+def _map_line(reading: Reading) -> dict[str, Any]:
+    """Where agents went and what was novel since the last snapshot."""
+    maps = {name: np.asarray(value).tolist() for name, value in vars(reading.maps).items()}
+    return {"seed": reading.seed, "steps": int(reading.steps)} | maps
 
 
 def _summary(lines: list[dict[str, Any]]) -> dict[str, float]:

@@ -68,18 +68,19 @@ class TrainState(eqx.Module):
     replay: Replay
     env_steps: Int[Array, ""]
     key: PRNGKeyArray
+    test_key: PRNGKeyArray  # evaluations draw from a stream of their own
     tally: Tally
     maps: Maps
 
 
 def init(method: Method, env: Environment, seed: int | Int[Array, ""]) -> TrainState:
     """A run before its first step."""
-    learner_key, key = jax.random.split(jax.random.key(seed))
+    learner_key, key, test_key = (jax.random.fold_in(jax.random.key(seed), stream) for stream in range(3))
     spec = env.spec
     learner = init_learner(method, spec, learner_key)
     replay = Replay.empty(spec, method.replay_episodes)
     lesson = jax.eval_shape(lambda: _learn(method, learner, replay, key, jnp.zeros((), jnp.int32))[2])
-    return TrainState(learner, replay, jnp.zeros((), jnp.int32), key, _blank_tally(lesson.metrics), blank_maps(spec))
+    return TrainState(learner, replay, jnp.zeros((), jnp.int32), key, test_key, _blank_tally(lesson.metrics), blank_maps(spec))
 
 
 def _blank_tally(metrics: Metrics) -> Tally:
@@ -123,12 +124,13 @@ def _iterate(method: Method, budget: Budget, env: Environment, state: TrainState
     env_steps = state.env_steps + jnp.sum(outcome.length).astype(jnp.int32)
     learner = observe(method, state.learner, fresh)
     replay = state.replay.add(fresh, method.replay)
-    state = TrainState(learner, replay, env_steps, key, _count(state.tally, outcome), _visit(env, state.maps, fresh))
+    tally, maps = _count(state.tally, outcome), _visit(env, state.maps, fresh)
+    state = TrainState(learner, replay, env_steps, key, state.test_key, tally, maps)
 
     def learn(u: Int[Array, ""], state: TrainState) -> TrainState:
         learner, replay, lesson, batch = _learn(method, state.learner, state.replay, jax.random.fold_in(learn_key, u), state.env_steps)
         tally, maps = _mark(state.tally, lesson.metrics), _wonder(env, state.maps, batch, lesson)
-        return TrainState(learner, replay, state.env_steps, state.key, tally, maps)
+        return dataclasses.replace(state, learner=learner, replay=replay, tally=tally, maps=maps)
 
     updates = jnp.where(learning, method.updates_per_episode * budget.parallel_envs, 0)
     return jax.lax.fori_loop(0, updates, learn, state)
@@ -210,7 +212,7 @@ class Program:
 
     def evaluate(self, state: TrainState, evaluation: int) -> Outcome:
         """Greedy test episodes, their randomness set by the seed and the number of the evaluation."""
-        return self._evaluate(self.env, (state.learner, state.key), evaluation)
+        return self._evaluate(self.env, (state.learner, state.test_key), evaluation)
 
     def _evaluate_one(self, env: Environment, state: tuple[LearnerState, PRNGKeyArray], evaluation: Int[Array, ""]) -> Outcome:
         learner, key = state

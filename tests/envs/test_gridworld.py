@@ -369,9 +369,9 @@ def test_a_batch_of_environments_with_different_penalties_can_be_mapped() -> Non
 @pytest.mark.parametrize("noise", [0, 2])
 def test_occupancy_counts_each_agent_once_where_it_stands(noise: int) -> None:
     env = Gridworld(observation_noise=noise)
-    _, shown = play(env, at((5, 4), (6, 7)), STAY, STAY)
+    _, shown = play(env, at((5, 4), (9, 9)), STAY, STAY)
     expected = np.zeros((11, 12))
-    expected[5, 4] = expected[6, 7] = 1
+    expected[5, 4] = expected[9, 9] = 1
     np.testing.assert_array_equal(env.occupancy(shown.state), expected)
     np.testing.assert_array_equal(env.occupancy(jnp.zeros_like(shown.state)), np.zeros((11, 12)))
 

@@ -76,7 +76,7 @@ CHANCES = jax.device_get(jax.jit(jax.vmap(ENV.chance))(KEYS))
 def test_every_step_equals_the_twin(fields: dict[str, Any]) -> None:
     env, twin, generator = PredatorPrey(**fields), PredatorPreyTwin(**fields), np.random.default_rng(0)
     met = {"captured": False, "lone": False, "limit": False, "over": env.grid_size == 10}  # no such luck on the large grid
-    for episode in range(12):
+    for episode in range(16):
         keys = jax.random.split(jax.random.key(episode), env.episode_limit + 1)
         world, shown = jax.device_get(reset(env, keys[0]))
         expected = twin.reset(places(env, world.predators), places(env, world.prey))

@@ -42,7 +42,7 @@ def test_fields_are_passed_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "suggestion"), [("gridwrold", "gridworld"), ("predator_prey", "predator-prey"), ("GridWorld", "gridworld")]
+    ("name", "suggestion"), [("gridwrold", "gridworld"), ("predator_prey", "predator-prey"), ("GRIDWORLD", "gridworld")]
 )
 def test_an_unknown_name_lists_the_known_ones_and_suggests_the_nearest(name: str, suggestion: str) -> None:
     for ask in (task, make_env):

@@ -1,0 +1,94 @@
+"""One EMC-VDN gradient step: its share of the matrix-product peak, and its speed against a plain scan under automatic derivatives.
+
+    python benchmarks/update.py
+
+Two sizes: the gridworld's, and 8 agents x 101 moments x 150 observation entries x 14 actions. Work is counted as the multiplications of the
+agents' layers that the method cannot avoid: six forward passes, and two more for each of the three networks that learn.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from common import keep, machine, seconds, sgemm_peak
+
+from emc import nets
+from emc.methods import make_method
+from emc.training.learner import init_learner, update
+from emc.types import EnvSpec, Episodes
+
+STEPS_PER_CALL = 5
+SIZES = {
+    "gridworld": EnvSpec(2, 5, 46, 92, 30),
+    "8 agents": EnvSpec(8, 14, 150, 300, 100),
+}
+
+
+def full_batch(spec: EnvSpec, episodes: int) -> Episodes:
+    """Random episodes that all run to the limit."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    steps, agents = spec.episode_limit, spec.n_agents
+    return Episodes(
+        obs=jax.random.normal(keys[0], (episodes, steps + 1, agents, spec.obs_size)),
+        state=jax.random.normal(keys[1], (episodes, steps + 1, spec.state_size)),
+        available=jnp.ones((episodes, steps + 1, agents, spec.n_actions), bool),
+        action=jax.random.randint(keys[2], (episodes, steps, agents), 0, spec.n_actions),
+        reward=jax.random.normal(keys[3], (episodes, steps)),
+        terminated=jnp.zeros((episodes, steps), bool).at[:, -1].set(True),
+        played=jnp.ones((episodes, steps), bool),
+    )
+
+
+def operations(spec: EnvSpec, episodes: int, hidden: int) -> float:
+    """Floating-point operations of one update."""
+    inputs = spec.obs_size + spec.n_actions + spec.n_agents
+    per_row = inputs * hidden + 6 * hidden * hidden + hidden * spec.n_actions
+    forward = 2 * per_row * (spec.episode_limit + 1) * episodes * spec.n_agents
+    return forward * (6 + 2 * 3)
+
+
+def plain_unroll(net: nets.AgentNet, x: jax.Array, moments: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same network as a scan of its cell, left to automatic differentiation."""
+
+    def step(h: jax.Array, x_t: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        h, q = net.step(x_t, h)
+        return h, (h, q)
+
+    return jax.lax.scan(step, jnp.zeros((x.shape[1], net.decode.weight.shape[1])), x)[1]
+
+
+def time_update(spec: EnvSpec) -> float:
+    """Seconds of one gradient step inside a compiled loop."""
+    method = make_method("emc-vdn")
+    state, batch = init_learner(method, spec, jax.random.key(1)), full_batch(spec, method.batch_episodes)
+
+    @jax.jit
+    def several(state, batch):
+        return jax.lax.fori_loop(0, STEPS_PER_CALL, lambda i, s: update(method, s, batch, i)[0], state)
+
+    return seconds(lambda: several(state, batch), repeats=5) / STEPS_PER_CALL
+
+
+def main() -> None:
+    result = machine()
+    ours = nets.AgentNet.unroll
+    for name, spec in SIZES.items():
+        work = operations(spec, 32, 64)
+        peak = sgemm_peak()
+        fast = time_update(spec)
+        peak = max(peak, sgemm_peak())
+        nets.AgentNet.unroll = plain_unroll
+        plain = time_update(spec)
+        nets.AgentNet.unroll = ours
+        result |= {
+            f"{name}: GFLOP in one update": work / 1e9,
+            f"{name}: milliseconds": fast * 1e3,
+            f"{name}: GFLOP/s": work / fast / 1e9,
+            f"{name}: share of SGEMM peak": work / fast / peak,
+            f"{name}: times faster than a plain scan": plain / fast,
+        }
+    keep("update", result)
+
+
+if __name__ == "__main__":
+    main()

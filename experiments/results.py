@@ -1,0 +1,146 @@
+"""What was really run: keep runs' raw lines in the repository, and write the page of results from them.
+
+    python experiments/results.py keep STUDY RUN ...    copy manifest and metrics of finished or unfinished runs into results/STUDY/
+    python experiments/results.py page                  write docs/results.md from results/
+
+Every number on the page is computed here from `results/`; nothing is typed in.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emc.runs.jsonl import read_metrics
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
+KEPT = ("manifest.json", "metrics.jsonl", "maps.jsonl", "speed.jsonl")
+HOLDS = 10  # evaluations in a row, all won entirely, that count as having won
+
+
+def keep(study: str, runs: list[str]) -> None:
+    """Copy what a reader needs to check a number; checkpoints stay where they are."""
+    for run in map(Path, runs):
+        target = RESULTS / study / run.name
+        target.mkdir(parents=True, exist_ok=True)
+        for name in KEPT:
+            if (run / name).exists():
+                shutil.copyfile(run / name, target / name)
+
+
+class Kept:
+    """One run in `results/`."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text())
+        self.config: dict[str, Any] = self.manifest["config"]
+        self.seed: int = self.config["seeds"][0]
+        lines = [line for line in read_metrics(path / "metrics.jsonl") if line["kind"] == "eval"]
+        self.steps = np.array([line["steps"] for line in lines])
+        self.won = np.array([np.mean(line["won"]) for line in lines])
+        self.returns = np.array([np.mean(line["return"]) for line in lines])
+
+    @property
+    def label(self) -> str:
+        """The method and how it chooses what to replay."""
+        replay = self.config["method"]["replay"]["type"].lower()
+        return f"{self.manifest['method_name']}, {replay} replay"
+
+    def first_win(self) -> float:
+        """Steps at the first of many evaluations in a row that were all won entirely; infinite if that never happened."""
+        perfect = self.won == 1.0
+        for i in range(len(perfect) - HOLDS + 1):
+            if perfect[i : i + HOLDS].all():
+                return float(self.steps[i])
+        return float("inf")
+
+
+def load(study: str) -> dict[str, list[Kept]]:
+    """Runs of a study by label, each sorted by seed."""
+    groups: dict[str, list[Kept]] = defaultdict(list)
+    for manifest in sorted((RESULTS / study).glob("*/manifest.json")):
+        run = Kept(manifest.parent)
+        groups[run.label].append(run)
+    return {label: sorted(runs, key=lambda run: run.seed) for label, runs in groups.items()}
+
+
+def thousands(steps: float) -> str:
+    """Steps in words."""
+    return "never" if steps == float("inf") else f"{steps / 1000:.0f}k"
+
+
+def gridworld(groups: dict[str, list[Kept]]) -> list[str]:
+    """Who wins the gridworld, and when."""
+    lines = [
+        "| method | seeds | reached (steps) | won by 100k | won by 200k | won by 505k | first win, per seed | median |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for label, runs in sorted(groups.items()):
+        wins = [run.first_win() for run in runs]
+        by = [sum(win <= limit for win in wins) for limit in (100_000, 200_000, 505_500)]
+        reached = ", ".join(thousands(run.steps[-1]) for run in runs)
+        each = ", ".join(thousands(win) for win in wins)
+        lines.append(f"| {label} | {len(runs)} | {reached} | {by[0]} | {by[1]} | {by[2]} | {each} | {thousands(float(np.median(wins)))} |")
+    return lines
+
+
+def predator_prey(groups: dict[str, list[Kept]]) -> list[str]:
+    """Returns on predator-prey: 40 is the most there is, 0 is never catching."""
+    lines = ["| method | seed | reached (steps) | mean test return, last 10 evaluations | best evaluation |", "|---|---|---|---|---|"]
+    for label, runs in sorted(groups.items()):
+        lines += [
+            f"| {label} | {run.seed} | {thousands(run.steps[-1])} | {np.mean(run.returns[-10:]):.1f} | {run.returns.max():.1f} |"
+            for run in runs
+        ]
+    return lines
+
+
+def commands(groups: dict[str, list[Kept]]) -> list[str]:
+    """The exact commands, and the commit each ran at."""
+    rows = []
+    for runs in groups.values():
+        for run in runs:
+            words = run.manifest["command"].split(" --runs")[0]
+            commit = (run.manifest["machine"]["commit"] or {}).get("emc") or "?"
+            rows.append(f"    {words}    # {commit[:10]}, results/{run.path.parent.name}/{run.path.name}")
+    return sorted(rows)
+
+
+STUDIES: dict[str, tuple[str, Callable[[dict[str, list[Kept]]], list[str]]]] = {
+    "gridworld-p2": ("Gridworld, p = 2", gridworld),
+    "predator-prey": ("Predator-prey, epsilon over 50k steps", predator_prey),
+}
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [(ROOT / "experiments" / "results_head.md").read_text().rstrip()]
+    for study, (title, table) in STUDIES.items():
+        groups = load(study)
+        if not groups:
+            continue
+        reading = ROOT / "experiments" / f"{study}.md"
+        parts.append(f"## {title}\n\n" + "\n".join(table(groups)))
+        if reading.exists():
+            parts.append(reading.read_text().rstrip())
+        parts.append("Commands:\n\n" + "\n".join(commands(groups)))
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["keep", study, *runs] if runs:
+            keep(study, runs)
+        case ["page"]:
+            PAGE.write_text(page())
+        case _:
+            raise SystemExit(__doc__)

@@ -1,0 +1,248 @@
+"""Curves say what the seeds did: hand-computed medians, quartiles and interpolation, and names that tell configurations apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emc.envs.registry import make_env
+from emc.methods import METHODS, make_method
+from emc.report.curves import (
+    DARK,
+    LIGHT,
+    Curve,
+    as_png,
+    as_svg,
+    colour_of,
+    common_grid,
+    group_runs,
+    in_words,
+    interpolated,
+    middle_half,
+    plot_curves,
+    plot_diagnostics,
+    running_mean,
+    scores,
+    task_title,
+)
+from emc.runs import RunDirectory
+from emc.sampling import Uniform
+from emc.training.loop import Budget
+from tests.report.fabricate import evaluation, new_run, training, win_rates
+
+ROOT = Path(__file__).parents[2]
+
+
+def curve(*points: tuple[float, float], seed: int = 0) -> Curve:
+    steps, values = np.array(points, float).T
+    return Curve(seed, steps, values)
+
+
+# Numbers.
+
+
+def test_a_score_is_the_win_rate_of_one_evaluation() -> None:
+    (found,) = scores([training(3, 10), evaluation(3, 10, [True, False, True, True]), evaluation(3, 20, [False] * 4)], winnable=True)
+    assert found.seed == 3
+    assert found.steps.tolist() == [10, 20]
+    assert found.values.tolist() == [0.75, 0.0]
+    assert found.episodes == 8
+
+
+def test_where_nothing_can_be_won_a_score_is_the_mean_return() -> None:
+    (found,) = scores([evaluation(0, 10, [False, False], returns=[3.0, -1.0])], winnable=False)
+    assert found.values.tolist() == [1.0]
+
+
+def test_between_evaluations_a_curve_is_a_straight_line() -> None:
+    found = interpolated(curve((0, 0.0), (10, 1.0), (20, 0.5)), np.array([0.0, 5.0, 10.0, 12.0, 20.0]))
+    np.testing.assert_allclose(found, [0.0, 0.5, 1.0, 0.9, 0.5])
+
+
+def test_beyond_its_ends_a_curve_holds_for_one_interval_and_then_says_nothing() -> None:
+    found = interpolated(curve((20, 0.2), (30, 0.4), (40, 0.8)), np.array([9.0, 10.0, 50.0, 51.0]))
+    np.testing.assert_allclose(found, [np.nan, 0.2, 0.8, np.nan])
+
+
+def test_the_band_is_the_median_and_the_middle_half_of_the_seeds() -> None:
+    seeds = [curve((0, value), (10, 2 * value), seed=i) for i, value in enumerate((0.0, 0.1, 0.2, 0.3, 1.0))]
+    band = middle_half(seeds, np.array([0.0, 5.0, 10.0]))
+    np.testing.assert_allclose(band.low, [0.1, 0.15, 0.2])
+    np.testing.assert_allclose(band.median, [0.2, 0.3, 0.4])
+    np.testing.assert_allclose(band.high, [0.3, 0.45, 0.6])
+    assert band.seeds.tolist() == [5, 5, 5]
+
+
+def test_quartiles_of_two_seeds_lie_between_them() -> None:
+    band = middle_half([curve((0, 0.0), (1, 0.0)), curve((0, 1.0), (1, 1.0))], np.array([0.0]))
+    np.testing.assert_allclose([band.low[0], band.median[0], band.high[0]], [0.25, 0.5, 0.75])
+
+
+def test_a_seed_that_ended_early_no_longer_counts() -> None:
+    band = middle_half([curve((0, 0.0), (10, 0.0)), curve((0, 1.0), (10, 1.0), (20, 1.0), (30, 1.0))], np.array([10.0, 20.0, 30.0]))
+    assert band.seeds.tolist() == [2, 2, 1]
+    np.testing.assert_allclose(band.median, [0.5, 0.5, 1.0])
+
+
+def test_the_common_grid_is_that_of_the_seed_that_got_furthest() -> None:
+    curves = [curve((30, 0), (1010, 0), (2020, 0)), curve((20, 0), (1005, 0), (2030, 0)), curve((25, 0), (1000, 0))]
+    assert common_grid(curves).tolist() == [20.0, 1005.0, 2030.0]
+    assert middle_half(curves).seeds.tolist() == [3, 3, 2]
+    assert common_grid(curves, most=2).tolist() == [20.0, 2030.0]
+
+
+def test_a_running_mean_uses_fewer_neighbours_at_the_ends() -> None:
+    found = running_mean(curve((0, 0.0), (1, 3.0), (2, 6.0), (3, 0.0)), 3)
+    np.testing.assert_allclose(found.values, [1.5, 3.0, 3.0, 3.0])
+    assert running_mean(curve((0, 4.0)), 5).values.tolist() == [4.0]
+
+
+# Names and groups.
+
+
+def labels(runs: list[RunDirectory]) -> list[str]:
+    return [group.label for group in group_runs(runs)]
+
+
+def test_seeds_in_one_directory_and_in_several_make_one_curve(tmp_path: Path) -> None:
+    together = new_run(tmp_path, win_rates(0, {30: 0.0, 1000: 0.5}) + win_rates(1, {30: 0.0, 1000: 0.7}), seeds=(0, 1))
+    alone = new_run(tmp_path, win_rates(2, {30: 0.0, 1000: 0.9}), seeds=(2,))
+    (group,) = group_runs([together, alone])
+    assert group.label == "emc-vdn"
+    assert [own.seed for own in group.curves] == [0, 1, 2]
+    np.testing.assert_allclose(group.final, [0.5, 0.7, 0.9])
+    assert group.runs == (together, alone)
+
+
+def test_a_seed_that_was_run_twice_counts_once_and_is_named(tmp_path: Path) -> None:
+    short = new_run(tmp_path, win_rates(0, {30: 0.0, 1000: 0.2}))
+    long = new_run(tmp_path, win_rates(0, {30: 0.0, 1000: 0.2, 2000: 0.8}))
+    (group,) = group_runs([long, short])
+    np.testing.assert_allclose(group.final, [0.8])
+    assert group.left_out == (0,)
+
+
+def test_a_label_names_what_differs_from_the_preset(tmp_path: Path) -> None:
+    changed = dataclasses.replace(make_method("emc-vdn"), replay=Uniform(), gamma=0.99)
+    runs = [new_run(tmp_path, method=changed), new_run(tmp_path), new_run(tmp_path, method_name="vdn")]
+    assert labels(runs) == ["emc-vdn", "emc-vdn, uniform replay, gamma 0.99", "vdn"]
+    assert labels(runs[:1]) == ["emc-vdn, uniform replay, gamma 0.99"]
+
+
+def test_a_label_names_another_preset_as_a_whole(tmp_path: Path) -> None:
+    paper = new_run(tmp_path, method=make_method("emc-vdn", "paper"))
+    assert labels([paper, new_run(tmp_path)]) == ["emc-vdn", "emc-vdn (paper)"]
+
+
+def test_what_differs_in_the_task_is_in_the_labels_and_what_is_shared_in_the_title(tmp_path: Path) -> None:
+    runs = [new_run(tmp_path, env=make_env("gridworld", slip=0.2, penalty=penalty)) for penalty in (0.5, 2.0)]
+    groups = group_runs(runs)
+    assert [group.label for group in groups] == ["emc-vdn, penalty 0.5", "emc-vdn, penalty 2"]
+    assert task_title(groups) == "gridworld, slip 0.2"
+    runs = [new_run(tmp_path, budget=Budget(steps=steps)) for steps in (3000, 505_000)]
+    assert labels(runs) == ["emc-vdn, steps 3000", "emc-vdn, steps 505k"]
+
+
+def test_different_configurations_never_share_a_label(tmp_path: Path) -> None:
+    base = make_method("emc-vdn")
+    many = [
+        dataclasses.replace(base, gamma=0.5, learning_rate=0.1, gradient_clip=1.0, batch_episodes=n, target_interval=3) for n in (8, 16)
+    ]
+    found = labels([new_run(tmp_path, method=method) for method in many])
+    assert found == [f"emc-vdn, gamma 0.5, learning rate 0.1, 3 more changes #{i}" for i in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("replay",), {"type": "Uniform"}, "uniform replay"),
+        (("memory",), {"type": "NoMemory"}, "no memory"),
+        (("memory",), {"type": "EpisodicMemory", "weight": 0.1}, "episodic memory"),
+        (("mixer",), {"type": "QMIX", "width": 32}, "QMIX mixer"),
+        (("curiosity", "soft_update"), 0.05, "curiosity soft update 0.05"),
+        (("loss", "double_q"), False, "loss double q off"),
+        (("vision",), "full", "vision full"),
+    ],
+)
+def test_changed_fields_are_put_in_words(path: tuple[str, ...], value: object, words: str) -> None:
+    assert in_words(path, value) == words
+
+
+def test_a_run_that_this_version_cannot_rebuild_still_has_a_curve(tmp_path: Path) -> None:
+    run = new_run(tmp_path, win_rates(0, {30: 0.0, 1000: 0.5}))
+    run.manifest["config"]["env"]["type"] = "Unheard"
+    run.manifest["method_name"] = "unheard"
+    (group,) = group_runs([run])
+    assert group.winnable
+    assert group.label == "unheard"
+    np.testing.assert_allclose(group.final, [0.5])
+
+
+# Figures.
+
+
+def test_a_method_has_the_same_colour_in_every_figure(tmp_path: Path) -> None:
+    few = group_runs([new_run(tmp_path, win_rates(0, {30: 0.0, 1000: 0.5}), method_name="vdn")])
+    many = group_runs([new_run(tmp_path, win_rates(0, {30: 0.0, 1000: 0.5}), method_name=name) for name in ("qmix", "iql", "vdn")])
+    drawn = [{line.get_label(): line.get_color() for line in plot_curves(groups).axes[0].lines} for groups in (few, many)]
+    assert drawn[0]["vdn (1 seed)"] == drawn[1]["vdn (1 seed)"] == colour_of("vdn")
+    main = [name for name in METHODS if "-wo-" not in name]
+    assert len({colour_of(name) for name in main}) == len(main)
+    assert colour_of("somebody's own") == colour_of("somebody's own")
+    assert colour_of("iql", DARK) != colour_of("iql", LIGHT)
+
+
+def test_variants_of_a_method_share_its_colour_and_differ_in_dashes(tmp_path: Path) -> None:
+    runs = [new_run(tmp_path, win_rates(0, {30: 0, 1000: 1}), method=dataclasses.replace(make_method("vdn"), gamma=g)) for g in (0.5, 0.6)]
+    lines = [line for line in plot_curves(group_runs(runs)).axes[0].lines if not str(line.get_label()).startswith("_")]
+    assert lines[0].get_color() == lines[1].get_color()
+    assert lines[0].get_linestyle() != lines[1].get_linestyle()
+
+
+def test_the_line_drawn_is_the_median(tmp_path: Path) -> None:
+    lines = [line for seed, rate in enumerate((0.1, 0.2, 0.9)) for line in win_rates(seed, {30: 0.0, 1030: rate})]
+    groups = group_runs([new_run(tmp_path, lines, seeds=(0, 1, 2))])
+    axes = plot_curves(groups).axes[0]
+    line = next(line for line in axes.lines if line.get_label() == "emc-vdn (3 seeds)")
+    np.testing.assert_allclose(line.get_xdata(), [30, 1030])
+    np.testing.assert_allclose(line.get_ydata(), [0.0, 0.2])
+    assert axes.get_title(loc="left") == "Win rate on gridworld"
+    assert "not smoothed" in axes.texts[0].get_text()
+    assert "running mean over 5 evaluations" in plot_curves(groups, window=5).axes[0].texts[0].get_text()
+
+
+def test_dollar_signs_and_strange_letters_in_names_do_no_harm(tmp_path: Path) -> None:
+    run = new_run(tmp_path, win_rates(0, {30: 0.0}), method_name="$\\frac{1}{", method=make_method("vdn"))
+    run.manifest["env_name"] = "a$b\ud800\x00"
+    image = as_svg(plot_curves(group_runs([run])))
+    assert image.startswith(b"<?xml")
+    assert as_svg(plot_curves(group_runs([run]))) == image
+
+
+def test_diagnostics_leave_out_what_the_method_has_not() -> None:
+    values = {
+        "loss": 0.1,
+        "td_error": 0.2,
+        "q": 1.0,
+        "target": 1.1,
+        "reward_extrinsic": 0.3,
+        "reward_intrinsic": 0.0,
+        "memory_hit_rate": 0.0,
+    }
+    figure = plot_diagnostics([training(0, 30)] + [training(0, steps, **values) for steps in (1000, 2000)])
+    shown = {axes.get_title(loc="left") for axes in figure.axes if axes.axison}
+    assert shown == {"Loss", "Temporal-difference error", "Value and its target", "Rewards in training batches", "Exploration"}
+    rewards = next(axes for axes in figure.axes if axes.get_title(loc="left").startswith("Rewards"))
+    assert {str(line.get_label()) for line in rewards.lines if not str(line.get_label()).startswith("_")} == {"extrinsic"}
+    assert as_png(figure).startswith(b"\x89PNG")
+
+
+def test_importing_the_report_loads_no_plotting() -> None:
+    program = "import sys, emc.report.page, emc.report.animation; print(*({'matplotlib', 'PIL'} & {*sys.modules}))"
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []
