@@ -326,7 +326,12 @@ def _reported(paths: list[Path], out: Path | None) -> Path:
 
     runs = [RunDirectory.open(path) for path in paths]
     out = out or (paths[0] / "report.html" if len(paths) == 1 else Path("report.html"))
-    animations = {run.path: _rendered(run.path, run.path / "episode.gif") for run in runs if run.steps()}
+    animations: dict[Path, Path] = {}
+    for run in runs:
+        try:
+            animations[run.path] = _rendered(run.path, run.path / "episode.gif")
+        except UserError as error:  # the page is worth having without an episode
+            print(f"no animation: {error}", file=sys.stderr)
     write_report(runs, out, animations)
     return out
 

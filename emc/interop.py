@@ -56,7 +56,7 @@ def from_torch(net: PyTree, weights: Weights) -> PyTree:
         found = [_find(name, weights) for name in names]
         used.update(name for name, _ in found)
         value = np.stack([array for _, array in found]) if "{}" in pattern else found[0][1]
-        if value.size != leaf.size:
+        if value.shape not in (leaf.shape, (int(np.prod(leaf.shape[:2])), *leaf.shape[2:])):  # the gates of a GRU are one block there
             raise UserError(f"weight {pattern} has shape {value.shape}, expected {leaf.shape}: is it of the same sizes and options?")
         return jnp.asarray(value, leaf.dtype).reshape(leaf.shape)
 

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from emc.errors import RunError
+from emc.errors import RunError, UserError
 from emc.runs.config import RunConfig, from_json, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.machine import describe_machine
@@ -41,6 +41,12 @@ class Keeping:
 
     checkpoint_minutes: float = 5.0  # wall clock between checkpoints
     keep_checkpoints: int = 2
+
+    def __post_init__(self) -> None:
+        if not (self.checkpoint_minutes >= 0 and self.keep_checkpoints >= 1):
+            raise UserError(
+                f"checkpoint_minutes={self.checkpoint_minutes} must be at least 0, keep_checkpoints={self.keep_checkpoints} at least 1"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,3 +66,9 @@ def test_a_name_unlike_any_other_gets_no_suggestion() -> None:
 
 def test_a_known_name_gives_its_entry() -> None:
     assert lookup("colour", "blue", {"green": 1, "blue": 2}) == 2
+
+
+def test_a_suggestion_does_not_depend_on_capitals_and_keeps_them() -> None:
+    with pytest.raises(UnknownName) as error:
+        lookup("method", "qmx", {"VDN": 1, "QMIX": 2})
+    assert str(error.value) == "unknown method 'qmx'; known: QMIX, VDN. Did you mean QMIX?"

@@ -43,13 +43,13 @@ def rows_of(states, rewards, terminated: bool, limit: int = LIMIT) -> Episodes:
     assert len(states) == length + 1
 
     def pad(x, size: int):
-        return np.concatenate([x, np.zeros((size - len(x), *x.shape[1:]), x.dtype)])[None]
+        return jnp.asarray(np.concatenate([x, np.zeros((size - len(x), *x.shape[1:]), x.dtype)])[None])
 
     return Episodes(
-        obs=np.zeros((1, limit + 1, 1, 1), np.float32),
+        obs=jnp.zeros((1, limit + 1, 1, 1), jnp.float32),
         state=pad(states, limit + 1),
-        available=np.ones((1, limit + 1, 1, 1), bool),
-        action=np.zeros((1, limit, 1), np.int32),
+        available=jnp.ones((1, limit + 1, 1, 1), bool),
+        action=jnp.zeros((1, limit, 1), jnp.int32),
         reward=pad(np.asarray(rewards, np.float32), limit),
         terminated=pad(np.arange(length) == (length - 1 if terminated else -1), limit),
         played=pad(np.ones(length, bool), limit),
@@ -61,7 +61,7 @@ def episode(places: list[int], rewards: list[float], terminated: bool = True) ->
 
 
 def together(*episodes: Episodes) -> Episodes:
-    return jax.tree.map(lambda *x: np.concatenate(x), *episodes)
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *episodes)
 
 
 def targets(recollection) -> list[list[float | None]]:
@@ -136,7 +136,7 @@ def test_padding_is_neither_written_nor_recalled():
 
 
 def test_a_row_without_an_episode_writes_nothing():
-    empty = jax.tree.map(np.zeros_like, episode([0, 1], [1.0]))
+    empty = jax.tree.map(jnp.zeros_like, episode([0, 1], [1.0]))
     assert float(MEMORY.metrics(observe(MEMORY, begin(), empty))["memory_entries"]) == 0
 
 
@@ -244,7 +244,7 @@ def test_seeds_under_vmap_remember_like_seeds_alone():
         return MEMORY.recall(state, batch, 0.5)
 
     keys = jax.random.split(jax.random.key(1), 3)
-    stacked = jax.jit(jax.vmap(run))(keys, jax.tree.map(lambda *x: np.stack(x), *batches))
+    stacked = jax.jit(jax.vmap(run))(keys, jax.tree.map(lambda *x: jnp.stack(x), *batches))
     for i, batch in enumerate(batches):
         alone = recall(MEMORY, observe(MEMORY, MEMORY.init(keys[i], SPEC), batch), batch)
         for one, all_of in zip(jax.tree.leaves(alone), jax.tree.leaves(stacked), strict=True):
@@ -262,7 +262,7 @@ def test_a_training_loop_carries_the_memory_without_copying_it():
 
         return jax.lax.fori_loop(0, 3, turn, (state, jnp.zeros_like(batch.reward)))
 
-    state, batch = begin(memory), jax.tree.map(jnp.asarray, episode([0, 1, 2], [1.0, 2.0]))
+    state, batch = begin(memory), episode([0, 1, 2], [1.0, 2.0])
     compiled = jax.jit(train, donate_argnums=0).lower(state, batch).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 0.01 * bytes_of(state)
     _, total = compiled(state, batch)
@@ -275,7 +275,7 @@ def test_the_state_is_plain_arrays_that_survive_a_file():
     file = io.BytesIO()
     np.savez(file, *jax.tree.leaves(state))
     file.seek(0)
-    back = jax.tree.unflatten(jax.tree.structure(begin(seed=3)), list(np.load(file).values()))
+    back = jax.tree.unflatten(jax.tree.structure(begin(seed=3)), [jnp.asarray(leaf) for leaf in np.load(file).values()])
     assert targets(recall(MEMORY, back, episode([5, 0, 1], [0.0, 0.0]))[1])[0][:2] == [1.0, 1.0]
 
 

@@ -1,0 +1,128 @@
+"""The command as a new user meets it: one clear line for a mistake, files where they are promised."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import emc
+from emc.cli import main
+
+SMALL = ["--policy.hidden", "8", "--batch-episodes", "4", "--replay-episodes", "24", "--test-episodes", "3"]
+
+
+def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    return int(stop.value.code or 0), capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("trian vdn gridworld", "Did you mean train?"),
+        ("train emc-vdm gridworld", "Did you mean emc-vdn?"),
+        ("train vdn gridworl", "Did you mean gridworld?"),
+        ("train vdn", "METHOD ENV expected"),
+        ("train vdn gridworld --gama 0.5", "Perhaps you meant --gamma?"),
+        ("train vdn gridworld --gamma half", "could not convert string to float"),
+        ("train vdn gridworld --gamma nan", "must lie between 0 and 1"),
+        ("train vdn gridworld --gamma -1", "must lie between 0 and 1"),
+        ("train vdn gridworld --learning-rate inf", "must be a number above 0"),
+        ("train vdn gridworld --epsilon.steps -5", "must be at least 1"),
+        ("train vdn gridworld --env.penalty nan", "penalty=nan"),
+        ("train vdn gridworld --env.slip 2", "from 0 to 1"),
+        ("train vdn gridworld --env.vision far", "reversed"),
+        ("train vdn gridworld --batch-episodes 64 --replay-episodes 32", "the first update could never happen"),
+        ("train vdn gridworld --parallel-envs 7", "must divide replay_episodes"),
+        ("train vdn gridworld --steps 0", "at least 1"),
+        ("train vdn gridworld --seeds 0", "at least 1"),
+        ("train vdn gridworld --memory episodc", "Did you mean episodic?"),
+        ("train vdn gridworld --preset papr", "Did you mean paper?"),
+        ("train qmix gridworld --mixer qplex-attention", "use --mixer qplex"),
+        ("train vdn gridworld --checkpoint-minutes -1", "at least 0"),
+        ("train vdn gridworld --replay-episodes 400000000", "lower --replay-episodes"),
+        ("resume nowhere", "no such directory"),
+        ("report", "RUN expected"),
+        ("evaluate nowhere --episodes 0", "at least 1"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2_and_writes_nothing(
+    words: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, line = said(words.split(), capsys)
+    assert code == 2
+    assert expected in line
+    assert line.count("\n") == 1
+    assert "Traceback" not in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    code, line = said(["train", "vdn", "gridworld", "--runs", str(tmp_path / "file" / "runs")], capsys)
+    assert code == 2
+    assert line.count("\n") == 1
+
+
+def test_help_teaches_every_field_and_where_its_default_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "emc-vdn", "gridworld", "--help"])
+    text = capsys.readouterr().out
+    assert stop.value.code in (0, None)
+    for part in ("--gamma", "--curiosity.target-scale", "released code; 1 in the paper", "--env.penalty", "--seeds", "--replay"):
+        assert part in text
+
+
+def test_methods_and_environments_are_listed_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["methods"])
+    main(["envs"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(emc.METHODS) + len(emc.TASKS)
+
+
+def test_a_plan_adds_up_and_grows_with_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    from emc.envs import make_env
+    from emc.methods import make_method
+    from emc.training.loop import Budget, Program
+    from emc.training.plan import plan
+    from emc.types import bytes_of
+
+    method, env = make_method("emc-wo-c"), make_env("gridworld")
+    one, three = plan(method, env, Budget(), 1), plan(method, env, Budget(), 3)
+    state = Program(method, Budget(), env, (0,)).init()
+    assert one.replay == bytes_of(state.replay)
+    assert one.memory == bytes_of(state.learner.memory)
+    assert one.peak > one.replay + one.memory + one.networks
+    assert three.peak == 3 * one.peak
+    main(["plan", "emc-wo-c", "gridworld"])
+    assert capsys.readouterr().out.startswith("replay")
+
+
+@pytest.mark.slow
+def test_a_run_can_be_trained_evaluated_rendered_reported_and_loaded(tmp_path: Path) -> None:
+    def emc_command(*words: str) -> str:
+        command = [sys.executable, "-c", "from emc.cli import main; main()", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]).stdout
+
+    told = emc_command("train", "emc-qmix", "gridworld", "--steps", "400", "--evaluate-every", "200", "--runs", str(tmp_path), *SMALL)
+    (run,) = tmp_path.glob("*/*/*")
+    assert f"emc report {run}" in told
+    assert "win rate" in emc_command("evaluate", str(run), "--episodes", "5")
+    assert emc_command("render", str(run)).strip() == str(run / "episode.gif")
+    assert (run / "episode.gif").read_bytes()[:3] == b"GIF"
+    page = emc_command("report", str(run)).strip()
+    assert Path(page).read_text().count("data:image") >= 3
+
+    policy = emc.load(run)
+    env = emc.make_env("gridworld")
+    obs, available = np.zeros((2, env.spec.obs_size)), np.zeros((2, 5), bool)
+    available[:, 3] = True
+    assert policy.act(obs, available).tolist() == [3, 3]
+    with pytest.raises(emc.UserError, match="expects"):
+        policy.act(obs[:, :3], available)

@@ -1,0 +1,243 @@
+"""One gradient step against the released PyTorch code's, and by hand: memory loss, priorities, targets, order."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from emc.curiosity import ValueCuriosity
+from emc.interop import episodes_from_pymarl, learner_from_torch, to_torch
+from emc.memory import EpisodicMemory, NoMemory
+from emc.methods import Method
+from emc.mixers import Independent
+from emc.parts import Memory, Metrics, Recollection
+from emc.policies import RecurrentQ
+from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
+from emc.types import EnvSpec, Episodes
+from tests.twins import SPEC, Table, assert_close, bits, quick, random_episodes, sum_errors
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "emc_vdn_one_update.npz"
+
+
+@functools.partial(quick, static_argnums=0)
+def learn(method: Method, state: LearnerState, batch: Episodes, env_steps: Any = 0) -> tuple[LearnerState, Lesson]:
+    return update(method, state, batch, jnp.asarray(env_steps, jnp.int32))
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, np.ndarray]:
+    with np.load(GOLDEN) as file:
+        return dict(file)
+
+
+def part_of(golden: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in golden.items() if name.startswith(prefix)}
+
+
+@pytest.fixture(scope="module")
+def one_update(golden: dict[str, np.ndarray]) -> tuple[LearnerState, Lesson]:
+    method = Method(curiosity=ValueCuriosity(), gamma=0.9)
+    spec = EnvSpec(n_agents=3, n_actions=5, obs_size=11, state_size=19, episode_limit=6)
+    weights = {name: part_of(golden, f"init/{name}/") for name in ("agent", "curiosity", "predictor")}
+    return learn(method, learner_from_torch(method, spec, weights), episodes_from_pymarl(**part_of(golden, "batch/")))
+
+
+def test_the_bonus_is_the_released_codes(one_update: tuple[LearnerState, Lesson], golden: dict[str, np.ndarray]) -> None:
+    assert_close(one_update[1].bonus, golden["out/intrinsic_reward"][0], 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "factor"),
+    [
+        ("loss", "loss", 1),
+        ("gradient_norm", "grad_norm", 1),
+        ("td_error", "td_error_abs", 1),
+        ("q", "q_taken_mean", 3),  # these statistics of the released code are divided by the number of agents
+        ("target", "target_mean", 3),
+        ("curiosity_loss", "vdn_loss", 1),
+        ("curiosity_gradient_norm", "vdn_grad_norm", 1),
+        ("curiosity_td_error", "vdn_td_error_abs", 1),
+        ("curiosity_q", "vdn_q_taken_mean", 3),
+        ("curiosity_target", "vdn_target_mean", 3),
+        ("curiosity_prediction_loss", "vdn_prediction_loss", 1),
+        ("curiosity_weight", "curiosity_scale", 1),
+        ("reward_intrinsic", "vdn_intrinsic_rewards", 1),
+        ("reward_extrinsic", "extrinsic_rewards", 1),
+    ],
+)
+def test_metrics_are_the_released_codes(
+    one_update: tuple[LearnerState, Lesson], golden: dict[str, np.ndarray], ours: str, theirs: str, factor: int
+) -> None:
+    assert float(one_update[1].metrics[ours]) == pytest.approx(factor * float(golden[f"out/stat/{theirs}"][0]), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["agent", "curiosity", "predictor", "soft_target"])
+def test_weights_after_one_update_are_the_released_codes(
+    one_update: tuple[LearnerState, Lesson], golden: dict[str, np.ndarray], name: str
+) -> None:
+    state, _ = one_update
+    nets = {
+        "agent": state.values.online.policy,
+        "curiosity": state.curiosity.values.online.policy,
+        "predictor": state.curiosity.predictor,
+        "soft_target": state.curiosity.soft,
+    }
+    ours, final = to_torch(nets[name]), part_of(golden, f"final/{name}/")
+    initial = part_of(golden, f"init/{'curiosity' if name == 'soft_target' else name}/")
+    assert set(ours) == set(final)
+    for key, expected in final.items():
+        assert_close(ours[key], expected, 1e-5)  # of the largest weight of each array
+        # Weights hardly move in one update, so their change is checked for itself; the soft target's is near the rounding of a weight.
+        assert_close(ours[key] - initial[key], expected - initial[key], 1e-3)
+
+
+def test_targets_still_hold_the_initial_weights_after_one_update(
+    one_update: tuple[LearnerState, Lesson], golden: dict[str, np.ndarray]
+) -> None:
+    for name, target in (("agent", one_update[0].values.target), ("curiosity", one_update[0].curiosity.values.target)):
+        for key, array in to_torch(target.policy).items():
+            np.testing.assert_array_equal(array, golden[f"init/{name}/{key}"])
+
+
+GAMMA, LENGTHS, CUT = 0.9, [4, 2, 3], [True, False, False]
+STEPS = sum(LENGTHS)
+BATCH = random_episodes(0, LENGTHS, CUT)
+TABLE = Table((3, 5, 2, 3))
+
+
+@dataclasses.dataclass(frozen=True)
+class Script(Memory):
+    """A memory that says what its state says."""
+
+    weight: float = 0.25
+
+    @property
+    def loss_weight(self) -> float:
+        return self.weight
+
+    def init(self, key: jax.Array, spec: EnvSpec) -> tuple[jax.Array, jax.Array]:
+        return jnp.zeros((3, 4)), jnp.zeros((3, 4), bool)
+
+    def observe(self, state: Any, fresh: Episodes, gamma: float) -> Any:
+        return state
+
+    def recall(self, state: tuple[jax.Array, jax.Array], batch: Episodes, gamma: float) -> tuple[Any, Recollection]:
+        value, known = state
+        return state, Recollection(batch.reward + gamma * value, known)
+
+    def metrics(self, state: Any) -> Metrics:
+        return {}
+
+
+def chosen_sums(q: Any) -> np.ndarray:
+    return np.sum(np.take_along_axis(np.asarray(q, np.float64)[:, :-1], np.asarray(BATCH.action)[..., None], axis=-1)[..., 0], axis=-1)
+
+
+def fresh_learner(method: Method, seed: int = 0) -> LearnerState:
+    return init_learner(method, SPEC, jax.random.key(seed))
+
+
+def test_the_memory_loss_counts_misses_in_its_mean_and_nothing_else() -> None:
+    rng = np.random.default_rng(1)
+    value, known = rng.normal(size=(3, 4)).astype(np.float32), rng.random((3, 4)) < 0.5
+    known[1, 3] = True  # on padding: must not matter
+    played = np.asarray(BATCH.played)
+    assert 0 < np.sum(known & played) < STEPS
+    with_memory = Method(policy=TABLE, memory=Script(), learning_rate=0.01)
+    without = dataclasses.replace(with_memory, memory=NoMemory())
+    state = dataclasses.replace(fresh_learner(with_memory), memory=(jnp.asarray(value), jnp.asarray(known)))
+    after, lesson = learn(with_memory, state, BATCH)
+    plain_after, plain = learn(without, dataclasses.replace(state, memory=()), BATCH)
+    q = chosen_sums(state.values.online.policy)
+    gap = (np.asarray(BATCH.reward) + GAMMA * value - q) * known * played
+    expected = 0.25 * np.sum(gap**2) / STEPS
+    assert float(lesson.metrics["loss"] - plain.metrics["loss"]) == pytest.approx(expected, rel=1e-4)
+    assert float(lesson.metrics["memory_hit_rate"]) == pytest.approx(np.sum(known & played) / STEPS)
+    assert float(plain.metrics["memory_hit_rate"]) == 0.0
+    # The gradient of the whole: 2 (error - lambda gap) / steps at each chosen value. Squared, summed: its norm.
+    error = sum_errors(state.values.online.policy, state.values.target.policy, BATCH, BATCH.reward, GAMMA)
+    total = 2 * (error - 0.25 * gap) / STEPS
+    assert float(lesson.metrics["gradient_norm"]) == pytest.approx(np.sqrt(2 * np.sum(total**2)), rel=1e-5)  # of both agents
+    assert np.any(np.asarray(after.values.online.policy) != np.asarray(plain_after.values.online.policy))
+    assert_close(lesson.priority, plain.priority, 1e-6)  # the temporal-difference error alone decides what is drawn
+
+
+def test_an_episodic_memory_pulls_towards_the_returns_that_it_saw() -> None:
+    method = Method(policy=TABLE, memory=EpisodicMemory(weight=0.5, capacity=64))
+    state = quick(lambda state: observe(method, state, BATCH))(fresh_learner(method))
+    _, lesson = learn(method, state, BATCH)
+    reward, q = np.asarray(BATCH.reward, np.float64), chosen_sums(state.values.online.policy)
+    loss, hits = 0.0, 0
+    for b, (length, cut) in enumerate(zip(LENGTHS, CUT, strict=True)):
+        later = [sum(GAMMA ** (k - t) * reward[b, k] for k in range(t, length)) for t in range(length + 1)]
+        for t in range(length):
+            if t + 1 < length or not cut:  # where an episode was cut nobody saw what would follow
+                loss += (reward[b, t] + GAMMA * later[t + 1] - q[b, t]) ** 2
+                hits += 1
+    error = sum_errors(state.values.online.policy, state.values.target.policy, BATCH, BATCH.reward, GAMMA)
+    assert hits == STEPS - 1
+    assert float(lesson.metrics["memory_hit_rate"]) == pytest.approx(hits / STEPS)
+    assert float(lesson.metrics["loss"]) == pytest.approx((np.sum(error**2) + 0.5 * loss) / STEPS, rel=1e-4)
+
+
+def test_priorities_are_mean_squared_errors_with_the_bonus_and_the_bonus_is_from_before_the_step() -> None:
+    method = Method(policy=TABLE, curiosity=ValueCuriosity(predictor_learning_rate=0.1, soft_update=0.5))
+    state = fresh_learner(method)
+    after, lesson = learn(method, state, BATCH)
+    played = np.asarray(BATCH.played)
+    predicted, slow = (np.asarray(x, np.float64)[:, 1:] for x in (state.curiosity.predictor, state.curiosity.soft))
+    bonus = 0.2 * np.mean(np.sqrt(np.sum((predicted - 10.0 * slow + 1e-6) ** 2, axis=-1)), axis=-1) * played
+    assert_close(lesson.bonus, bonus, 1e-5)
+    assert np.max(np.abs(np.asarray(after.curiosity.predictor) - np.asarray(state.curiosity.predictor))) > 0.05
+    error = sum_errors(state.values.online.policy, state.values.target.policy, BATCH, np.asarray(BATCH.reward) + bonus, GAMMA)
+    assert_close(lesson.priority, np.sum(error**2, axis=1) / LENGTHS, 1e-5)
+    assert float(lesson.metrics["loss"]) == pytest.approx(np.sum(error**2) / STEPS, rel=1e-5)
+    assert float(lesson.metrics["reward_intrinsic"]) == pytest.approx(np.sum(bonus) / STEPS, rel=1e-5)
+    assert float(lesson.metrics["reward_extrinsic"]) == pytest.approx(float(jnp.sum(BATCH.reward)) / STEPS, rel=1e-4)
+
+
+def test_the_priority_of_independent_learners_is_the_mean_over_agents_too() -> None:
+    method = Method(policy=TABLE, mixer=Independent())
+    state = fresh_learner(method)
+    _, lesson = learn(method, state, BATCH)
+    errors = []
+    for i in range(2):
+        alone = dataclasses.replace(BATCH, action=BATCH.action[:, :, i : i + 1], available=BATCH.available[:, :, i : i + 1])
+        q = np.asarray(state.values.online.policy)[:, :, i : i + 1]
+        errors.append(sum_errors(q, q, alone, BATCH.reward, GAMMA))
+    assert_close(lesson.priority, np.sum(np.square(errors), axis=(0, 2)) / (2 * np.array(LENGTHS)), 1e-5)
+
+
+def test_targets_are_copied_exactly_every_interval() -> None:
+    method = Method(policy=TABLE, curiosity=ValueCuriosity(target_interval=3), target_interval=2)
+    state = fresh_learner(method)
+    for i in range(1, 7):
+        before = state
+        state, _ = learn(method, state, BATCH)
+        for values, old, interval in ((state.values, before.values, 2), (state.curiosity.values, before.curiosity.values, 3)):
+            assert values.updates == i
+            assert bits(values.target) == bits(values.online if i % interval == 0 else old.target)
+            assert bits(values.online) != bits(old.target)
+
+
+def test_repeated_updates_fit_the_batch_and_stay_finite() -> None:
+    method = Method(policy=RecurrentQ(hidden=8), curiosity=ValueCuriosity(), memory=EpisodicMemory(capacity=64), learning_rate=2e-3)
+    state = quick(lambda key: observe(method, init_learner(method, SPEC, key), BATCH))(jax.random.key(0))
+
+    def step(state: LearnerState, i: jax.Array) -> tuple[LearnerState, Lesson]:
+        return update(method, state, BATCH, i)
+
+    state, lessons = quick(lambda state: jax.lax.scan(step, state, jnp.arange(100)))(state)
+    assert state.values.updates == 100
+    for name, track in lessons.metrics.items():
+        assert np.all(np.isfinite(np.asarray(track))), name
+    loss = np.asarray(lessons.metrics["loss"])
+    assert np.mean(loss[-5:]) < 0.5 * loss[0]
+    assert np.mean(lessons.metrics["reward_intrinsic"][-5:]) < lessons.metrics["reward_intrinsic"][0]
