@@ -53,21 +53,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"emc {__version__}")
             return
         lookup("command", words[0], COMMANDS)(words[1:])
-    except ValueError as error:
-        if not _for_the_user(error):
-            raise
+    except UserError as error:
         _fail(str(error), 2)
     except KeyboardInterrupt:
         _fail("stopped", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _for_the_user(error: ValueError) -> bool:
-    """Errors raised to be read by users; other ValueErrors are faults of the package and keep their traceback."""
-    from emc.names import UnknownName
-
-    return isinstance(error, UserError | UnknownName) or error.__traceback__ is None
 
 
 def _fail(line: str, code: int) -> None:

@@ -21,8 +21,8 @@ Metrics = dict[str, Float[Array, ""]]
 class Mixed(eqx.Module):
     """A mixer's answer at one moment."""
 
-    q: Float[Array, " K"]
-    regulariser: Float[Array, ""]  # added to the loss, averaged over steps; 0 for most mixers
+    q: Float[Array, "*B K"]
+    regulariser: Float[Array, "*B"]  # added to the loss, averaged over steps; 0 for most mixers
 
 
 @dataclasses.dataclass(frozen=True)

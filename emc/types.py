@@ -64,11 +64,11 @@ class Episodes(eqx.Module):
 
 
 class AgentValues(eqx.Module):
-    """What a mixer may see of the agents at one moment."""
+    """What a mixer may see of the agents at one moment (or, mapped, at many)."""
 
-    chosen: Float[Array, " N"]  # Q_i of the action taken
-    greedy: Float[Array, " N"]  # max over available actions of Q_i
-    action: Int[Array, " N"]
+    chosen: Float[Array, "*B N"]  # Q_i of the action taken
+    greedy: Float[Array, "*B N"]  # max over available actions of Q_i
+    action: Int[Array, "*B N"]
 
 
 class Unroll(eqx.Module):
@@ -86,7 +86,7 @@ def shared_maximum(value: Int[Array, ""]) -> Int[Array, ""]:
 
 @shared_maximum.def_vmap
 def _shared_maximum_over(size: int, batched: list[bool], value: Int[Array, " K"]) -> tuple[Int[Array, ""], bool]:
-    return (jnp.max(value) if batched[0] else value), False
+    return shared_maximum(jnp.max(value)), False
 
 
 def longest(episodes: Episodes) -> Int[Array, ""]:

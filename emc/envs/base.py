@@ -6,13 +6,14 @@ traced under `jit`, so one compilation serves a sweep over them. It never resets
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from emc.types import EnvSpec, Timestep
 
 
+@runtime_checkable
 class Environment(Protocol):
     """A pure JAX environment."""
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from emc.parts import Fit, Mixed, Mixer, Nets, Policy, ValueLoss
 from emc.types import UNAVAILABLE, AgentValues, EnvSpec, Episodes
@@ -51,6 +51,6 @@ def values_of(q: Float[Array, "*B N A"], available: Bool[Array, "*B N A"], actio
     return AgentValues(chosen, greedy, action)
 
 
-def mix(mixer: Mixer, net: PyTree, values: AgentValues, state: Float[Array, "B T S"]) -> Mixed:
+def mix(mixer: Mixer, net: PyTree, values: AgentValues, state: Shaped[Array, "B T S"]) -> Mixed:
     """The mixer at every step of every episode."""
     return jax.vmap(jax.vmap(lambda v, s: mixer(net, v, s)))(values, state)

@@ -21,7 +21,7 @@ class Replay(eqx.Module):
     @staticmethod
     def empty(spec: EnvSpec, capacity: int) -> Replay:
         """A ring with nothing in it."""
-        return Replay(blank_episodes(spec, (capacity,), jnp.int8), jnp.zeros(capacity), jnp.zeros((), jnp.int32))
+        return Replay(blank_episodes(spec, (capacity,), "int8"), jnp.zeros(capacity), jnp.zeros((), jnp.int32))
 
     @property
     def capacity(self) -> int:
@@ -51,7 +51,7 @@ class Replay(eqx.Module):
         return eqx.tree_at(lambda replay: replay.priority, self, self.priority.at[rows].set(priority))
 
 
-def blank_episodes(spec: EnvSpec, shape: tuple[int, ...], action_dtype: jnp.dtype) -> Episodes:
+def blank_episodes(spec: EnvSpec, shape: tuple[int, ...], action_dtype: str) -> Episodes:
     """All padding."""
     steps, moments, agents = spec.episode_limit, spec.episode_limit + 1, spec.n_agents
     return Episodes(

@@ -50,7 +50,7 @@ def play(
     reset_key, key = jax.random.split(key)
     world, first = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
     agents = jax.tree.map(lambda x: jnp.broadcast_to(x, (episodes, *x.shape)), policy.begin(net, spec))
-    record = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), blank_episodes(spec, (episodes,), jnp.int32))
+    record = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), blank_episodes(spec, (episodes,), "int32"))
     start = _Play(
         t=jnp.zeros((), jnp.int32),
         key=key,

@@ -165,9 +165,8 @@ def test_the_two_cells_of_an_axis_hold_every_float_within_the_radius(seed: int, 
     offsets = radius * rng.choice([-1, -0.999, -0.5, 0, 0.5, 0.999, 1], size=(500, 1))
     others = (keys.astype(np.float64) + offsets).astype(np.float32)
     near = np.abs(others.astype(np.float64) - keys) <= radius * (1 + 1e-6)
-    cell, home, beside = (
-        np.asarray(x) for x in (index._cell(others, radius), index._cell(keys, radius), index._beside(keys, radius, radius))
-    )
+    keys, others = jnp.asarray(keys), jnp.asarray(others)
+    cell, home, beside = index._cell(others, radius), index._cell(keys, radius), index._beside(keys, radius, radius)
     assert np.all(np.asarray((cell == home) | (cell == beside)) | ~near)
 
 

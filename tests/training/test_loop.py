@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -44,6 +45,14 @@ class Counted(Scripted):
     def step(self, world: World, action: jax.Array, key: jax.Array) -> tuple[World, Timestep]:
         TRACES.append("step")
         return super().step(world, action, key)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_to_compile() -> Iterator[None]:
+    """The programs here run for a blink and compile for long."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")
