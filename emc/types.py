@@ -80,12 +80,15 @@ class Unroll(eqx.Module):
 
 @jax.custom_batching.custom_vmap
 def shared_maximum(value: Int[Array, ""]) -> Int[Array, ""]:
-    """The value itself, or under `vmap` the largest of all: one number that all share can bound a loop without copying what it carries."""
+    """The value itself; under `vmap` the largest of all, the same for all.
+
+    As a bound for loops: one whose bound differs under `vmap` copies all it carries at every turn.
+    """
     return value
 
 
 @shared_maximum.def_vmap
-def _shared_maximum_over(size: int, batched: list[bool], value: Int[Array, " K"]) -> tuple[Int[Array, ""], bool]:
+def _shared_maximum_of_all(size: int, batched: list[bool], value: Int[Array, " K"]) -> tuple[Int[Array, ""], bool]:
     return shared_maximum(jnp.max(value)), False
 
 

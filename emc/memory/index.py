@@ -24,8 +24,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Float, Int, UInt32
+
+from emc.types import shared_maximum
 
 WAYS = 16  # entries per bucket: 8 are probed almost twice as fast, but evict 1 % of the keys at 0.52 of the capacity already
 CHUNK = 256  # keys whose whole neighbourhood is probed at once: twice as fast as 16, and more gain nothing
@@ -144,20 +145,6 @@ def cell_width(radius: float) -> float:
     width to the two thirds that a reach to both sides spans.
     """
     return 2.0 ** math.ceil(math.log2(max(3.0 * radius, NARROWEST)))
-
-
-@custom_vmap
-def shared_maximum(count: Int[Array, ""]) -> Int[Array, ""]:
-    """The count itself; under `vmap` the largest of all, the same for all: a bound for loops whose body knows when it is done.
-
-    A loop whose bound differs under `vmap` copies all it carries at every turn, and here that would be the whole table.
-    """
-    return count
-
-
-@shared_maximum.def_vmap
-def _(axis_size: int, in_batched: list[bool], count: Int[Array, " n"]) -> tuple[Int[Array, ""], bool]:
-    return shared_maximum(jnp.max(count)), False
 
 
 def _cell(keys: Float[Array, "*n axis"], radius: float) -> Int[Array, "*n axis"]:

@@ -122,6 +122,20 @@ def test_lookup_finds_the_nearest_stored_key_within_the_radius_and_nothing_else(
             assert np.linalg.norm(answer - query) == pytest.approx(nearest, rel=1e-5, abs=1e-30)
 
 
+def test_more_doubtful_keys_than_are_searched_at_once_are_all_searched():
+    rng, radius, count = np.random.default_rng(0), 0.01, 3 * index.CHUNK + 7
+    keys = rng.normal(size=(count, AXES)).astype(np.float32)
+    step = rng.normal(size=(count, AXES))
+    queries = (keys + 0.9 * radius * step / np.linalg.norm(step, axis=1, keepdims=True)).astype(np.float32)
+    table = insert(index.empty(100_000, AXES), keys, np.arange(count, dtype=np.float32), np.ones(count, bool), radius=radius)
+    assert int(table.entries) == count
+    home = index._bucket(table, index._cell(jnp.asarray(queries), radius))
+    assert np.sum(home != index._bucket(table, index._cell(jnp.asarray(keys), radius))) > index.CHUNK  # across a border
+    match = lookup(table, queries, np.ones(count, bool), radius=radius)
+    assert np.all(match.found)
+    np.testing.assert_array_equal(table.value[match.bucket, match.way], np.arange(count))
+
+
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, st.sampled_from(RADII[1:]), st.sampled_from([1e-3, 1.0, 300.0]))
 def test_writing_key_after_key_equals_a_list_searched_from_end_to_end(seed: int, radius: float, scale: float):
