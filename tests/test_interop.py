@@ -17,7 +17,7 @@ from emc.methods import Method
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
 from emc.parts import Mixer
 from emc.policies import RecurrentQ
-from tests.twins import SPEC, assert_close, bits, filled, quick
+from tests.twins import SPEC, agent_values, assert_close, bits, filled, quick
 
 GOLDEN = Path(__file__).parent / "golden" / "emc_vdn_one_update.npz"
 MIXERS: dict[str, Mixer] = {
@@ -93,7 +93,7 @@ def test_a_weight_without_a_place_is_named() -> None:
     message = refusal(agent(), to_torch(agent()) | {"fc3.weight": np.zeros((2, 2))})
     assert "without a place" in message
     assert "fc3.weight" in message
-    assert "hyper_w_1.0.bias" in refusal((), to_torch(filled(lambda key: QMIX().init(key, SPEC), 0)))  # VDN has no weights
+    assert "V.0.bias" in refusal((), to_torch(filled(lambda key: QMIX().init(key, SPEC), 0)))  # VDN has no weights
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,6 @@ def test_nothing_that_pymarl_stores_after_the_last_step_is_played() -> None:
 
 
 def test_the_released_agents_values_follow_from_its_weights() -> None:
-    from tests.twins import agent_values
-
     raw, weights = golden("batch/"), golden("init/agent/")
     batch = episodes_from_pymarl(**raw)
     policy, spec = RecurrentQ(hidden=64), dataclasses.replace(SPEC, n_agents=3, n_actions=5, obs_size=11)

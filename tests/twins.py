@@ -82,6 +82,12 @@ def stretched(episodes: Episodes, more: int) -> Episodes:
     return jax.tree.map(lambda x: jnp.pad(x, [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2)), episodes)
 
 
+def only_agent(episodes: Episodes, agent: int) -> Episodes:
+    """The same episodes as one of the agents knows them."""
+    tracks = {name: vars(episodes)[name][:, :, agent : agent + 1] for name in ("obs", "available", "action")}
+    return dataclasses.replace(episodes, **tracks)
+
+
 @dataclasses.dataclass(frozen=True)
 class Table(Policy):
     """A policy whose weights are its values, so that losses can be computed by hand."""
@@ -208,4 +214,7 @@ class Scripted(eqx.Module):
         return jnp.broadcast_to((jnp.arange(self.limit + 1) == state[0] - 1).astype(jnp.float32), (2, self.limit + 1))
 
     def draw(self, axes: Any, world: World) -> None:
+        raise NotImplementedError
+
+    def draw_outlines(self, axes: Any) -> None:
         raise NotImplementedError

@@ -80,10 +80,10 @@ def init(method: Method, env: Environment, seed: int | Int[Array, ""]) -> TrainS
     learner = init_learner(method, spec, learner_key)
     replay = Replay.empty(spec, method.replay_episodes)
     lesson = jax.eval_shape(lambda: _learn(method, learner, replay, key, jnp.zeros((), jnp.int32))[2])
-    return TrainState(learner, replay, jnp.zeros((), jnp.int32), key, test_key, _blank_tally(lesson.metrics), blank_maps(spec))
+    return TrainState(learner, replay, jnp.zeros((), jnp.int32), key, test_key, _blank_tally(list(lesson.metrics)), blank_maps(spec))
 
 
-def _blank_tally(metrics: Metrics) -> Tally:
+def _blank_tally(metrics: list[str]) -> Tally:
     count = jnp.zeros((), jnp.int32)
     return Tally(
         metrics={name: jnp.zeros(()) for name in metrics},

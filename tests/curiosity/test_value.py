@@ -22,7 +22,19 @@ from emc.parts import Nets, Policy
 from emc.policies import RecurrentQ
 from emc.schedules import DecayingWeight
 from emc.types import Episodes
-from tests.twins import SPEC, Table, agent_values, assert_close, assert_trees_close, bits, filled, quick, random_episodes, sum_errors
+from tests.twins import (
+    SPEC,
+    Table,
+    agent_values,
+    assert_close,
+    assert_trees_close,
+    bits,
+    filled,
+    only_agent,
+    quick,
+    random_episodes,
+    sum_errors,
+)
 
 GAMMA, ETA = 0.9, 0.2
 LENGTHS, CUT = [4, 2, 3], [True, False, False]
@@ -142,10 +154,6 @@ def test_how_curiosity_is_factorised_is_its_own_affair() -> None:
     metrics = learn(curiosity, Table(), start(curiosity, table(1), table(2), table(3)), BATCH, 0)[2]
     agents = [sum_errors(*(np.asarray(table(1))[:, :, i : i + 1],) * 2, only_agent(BATCH, i), BATCH.reward, GAMMA) for i in range(2)]
     assert float(metrics["curiosity_loss"]) == pytest.approx(sum(np.sum(error**2) for error in agents) / 18, rel=1e-5)
-
-
-def only_agent(batch: Episodes, agent: int) -> Episodes:
-    return dataclasses.replace(batch, action=batch.action[:, :, agent : agent + 1], available=batch.available[:, :, agent : agent + 1])
 
 
 def test_values_start_as_copies_of_the_agents_and_the_predictor_does_not() -> None:

@@ -152,7 +152,8 @@ def test_agents_and_transformation_learn_through_the_first_sum_and_lambda_throug
     weight = np.asarray(d_first)
 
     def second_sum(attention: Any) -> jax.Array:
-        return jnp.sum(weight * (chosen - greedy) * attention(jnp.asarray(state), AgentValues(chosen, greedy, action)))
+        values = AgentValues(jnp.asarray(chosen), jnp.asarray(greedy), jnp.asarray(action))
+        return jnp.sum(weight * (chosen - greedy) * attention(jnp.asarray(state), values))
 
     assert_trees_close(d_net.attention, quick(jax.grad(second_sum))(net.attention), 1e-4)
 

@@ -21,7 +21,7 @@ from emc.parts import Memory, Metrics, Recollection
 from emc.policies import RecurrentQ
 from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
 from emc.types import EnvSpec, Episodes
-from tests.twins import SPEC, Table, assert_close, bits, quick, random_episodes, sum_errors
+from tests.twins import SPEC, Table, assert_close, bits, only_agent, quick, random_episodes, sum_errors
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "emc_vdn_one_update.npz"
 
@@ -209,9 +209,8 @@ def test_the_priority_of_independent_learners_is_the_mean_over_agents_too() -> N
     _, lesson = learn(method, state, BATCH)
     errors = []
     for i in range(2):
-        alone = dataclasses.replace(BATCH, action=BATCH.action[:, :, i : i + 1], available=BATCH.available[:, :, i : i + 1])
         q = np.asarray(state.values.online.policy)[:, :, i : i + 1]
-        errors.append(sum_errors(q, q, alone, BATCH.reward, GAMMA))
+        errors.append(sum_errors(q, q, only_agent(BATCH, i), BATCH.reward, GAMMA))
     assert_close(lesson.priority, np.sum(np.square(errors), axis=(0, 2)) / (2 * np.array(LENGTHS)), 1e-5)
 
 

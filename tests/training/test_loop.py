@@ -212,8 +212,8 @@ def test_a_replay_that_blocks_of_episodes_do_not_fill_evenly_is_refused() -> Non
 
 
 @pytest.mark.parametrize("field", ["steps", "evaluate_every", "test_episodes", "parallel_envs"])
-@pytest.mark.parametrize("value", [0, -1, 2.5, float("nan")])
-def test_a_budget_of_anything_but_whole_positive_numbers_is_refused(field: str, value: Any) -> None:
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_budget_of_nothing_is_refused(field: str, value: int) -> None:
     with pytest.raises(UserError, match=rf"^{field}=[^\n]*at least 1$"):
         Budget(**{field: value})
 
