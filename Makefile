@@ -1,4 +1,4 @@
-# `make help` lists the targets. Everything happens in .venv; nothing outside this directory is touched.
+# `make help` lists the targets. Everything is installed in .venv; `make demo` keeps compiled programs there too.
 
 VENV := .venv
 STAMP := $(VENV)/.set-up
@@ -19,7 +19,7 @@ help:  ## this list
 setup: $(STAMP)  ## make .venv and install the package with everything its tests need
 
 demo: setup  ## train EMC-VDN on the gridworld for a few minutes and write a report page
-	@$(BIN)/emc demo
+	@JAX_COMPILATION_CACHE_DIR="$${JAX_COMPILATION_CACHE_DIR:-$(CURDIR)/$(VENV)/jax-cache}" $(BIN)/emc demo
 
 test: lint types unit  ## lint, types and all tests
 

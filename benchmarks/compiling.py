@@ -1,4 +1,4 @@
-"""Compile time of the demonstration: cold (empty cache) and warm (its programs kept on disk).
+"""Compile time of the demonstration's training: cold (empty cache) and warm (its programs kept on disk), on all cores.
 
 python benchmarks/compiling.py
 """
@@ -33,13 +33,13 @@ def one() -> dict[str, float]:
 
 
 def main() -> None:
-    from common import keep, machine
-
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": cache}
         runs = [
             subprocess.run([sys.executable, __file__, "one"], env=environment, capture_output=True, text=True, check=True) for _ in range(2)
         ]
+    from common import keep, machine  # afterwards: it binds this process to one core
+
     cold, warm = (json.loads(run.stdout) for run in runs)
     keep(
         "compiling", machine() | {f"{kind}: seconds to {what}": t for kind, r in (("cold", cold), ("warm", warm)) for what, t in r.items()}

@@ -2,7 +2,9 @@
 
     python benchmarks/training.py               one process, then two at once, one core each
 
-Measured from the first gradient step on, compilation apart, in the phase that every run shares: episodes that mostly run to their limit.
+Measured after compilation in the phase that every run shares, where episodes mostly run to their limit and one gradient step buys 30
+environment steps. Once the task is solved an episode is about 11 steps long and so is what a gradient step buys: expect about half the
+figure there; the runs in `results/` hold what whole runs took.
 The released PyTorch code makes about 250 steps/s with two threads and 2 x 200 as two processes on a machine of this kind.
 """
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from emc.methods import Method as Method
     from emc.methods import make_method as make_method
     from emc.training.learner import init_learner as init_learner
+    from emc.training.learner import observe as observe
     from emc.training.learner import update as update
     from emc.training.loop import Budget as Budget
     from emc.types import EnvSpec as EnvSpec
@@ -41,6 +42,7 @@ _HOMES = {
     "Method": "emc.methods",
     "make_method": "emc.methods",
     "init_learner": "emc.training.learner",
+    "observe": "emc.training.learner",
     "update": "emc.training.learner",
     "Budget": "emc.training.loop",
     "EnvSpec": "emc.types",

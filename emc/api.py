@@ -33,7 +33,7 @@ def train(
     env: str | Environment,
     *,
     preset: str = "released",
-    seeds: tuple[int, ...] = (0,),
+    seeds: int | tuple[int, ...] = 1,
     root: str | Path = "runs",
     method_name: str = "custom",
     env_name: str = "custom",
@@ -42,7 +42,10 @@ def train(
     command: str = "",
     **budget: int,
 ) -> RunDirectory:
-    """Train a method on an environment; `steps`, `evaluate_every`, `test_episodes`, `parallel_envs` override the task's own."""
+    """Train a method on an environment; `seeds` is how many, or which.
+
+    `steps`, `evaluate_every`, `test_episodes` and `parallel_envs` override the task's own.
+    """
     default = budget_of(task(env)) if isinstance(env, str) else Budget()
     unknown = set(budget) - {field.name for field in dataclasses.fields(Budget)}
     if unknown:
@@ -53,7 +56,7 @@ def train(
         env_name=env if isinstance(env, str) else env_name,
         env=make_env(env) if isinstance(env, str) else env,
         budget=dataclasses.replace(default, **budget),
-        seeds=seeds,
+        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
     )
     return start(config, Path(root), keeping, display, command)
 
@@ -61,8 +64,8 @@ def train(
 class LoadedPolicy:
     """Trained agents, acting greedily; call `reset` at the start of every episode."""
 
-    def __init__(self, policy: Policy, net: Any, env: Environment):
-        self.policy, self.net, self.env, self.spec = policy, net, env, env.spec
+    def __init__(self, policy: Policy, net: Any, env: Environment, seed: int = 0):
+        self.policy, self.net, self.env, self.spec, self.seed = policy, net, env, env.spec, seed
         self._step = jax.jit(policy.step)
         self.reset()
 
@@ -84,15 +87,15 @@ class LoadedPolicy:
 
 
 def load(run: str | Path, seed: int | None = None) -> LoadedPolicy:
-    """The agents of a run's last good checkpoint; `seed` picks one where the run trained several."""
+    """The agents of a run's last good checkpoint; `seed` picks one where the run trained several, else it is the first."""
     directory = RunDirectory.open(run)
     config = config_of(directory)
     chosen = config.seeds[0] if seed is None else seed
     if chosen not in config.seeds:
-        raise UserError(f"seed={seed} is not in this run; it has {', '.join(map(str, config.seeds))}")
+        raise UserError(f"seed {seed} was not trained in this run; it has {', '.join(map(str, config.seeds))}")
     program = Program(config.method, config.budget, config.env, config.seeds)
     state = directory.latest_checkpoint(jax.eval_shape(program.init)).tree
     net = state.learner.values.online.policy
     if len(config.seeds) > 1:
         net = jax.tree.map(lambda x: x[config.seeds.index(chosen)], net)
-    return LoadedPolicy(config.method.policy, jax.tree.map(jnp.asarray, net), config.env)
+    return LoadedPolicy(config.method.policy, jax.tree.map(jnp.asarray, net), config.env, chosen)

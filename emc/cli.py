@@ -40,6 +40,9 @@ METHOD is one of `emc methods`, ENV one of `emc envs`; RUN is a directory like r
 """
 
 
+MOST_SEEDS, MOST_EPISODES = 1_000, 100_000
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -165,8 +168,8 @@ def _configured(command: str, words: list[str]) -> tuple[Any, Where]:
     about = f"Train {method_name} on {env_name}. Constants: --preset {{released,paper}}. Swap a part: {parts}."
     given = _parse(f"emc {command} {method_name} {env_name}", flags, rest, flags(Where(), budget_of(task(env_name)), env, method), about)
     where: Where = given.where
-    if where.seeds < 1 or where.seed < 0:
-        raise UserError(f"--seeds {where.seeds} must be at least 1 and --seed {where.seed} at least 0")
+    if not 1 <= where.seeds <= MOST_SEEDS or where.seed < 0:
+        raise UserError(f"--seeds {where.seeds} must be at least 1 and at most {MOST_SEEDS}, and --seed {where.seed} at least 0")
     seeds = tuple(range(where.seed, where.seed + where.seeds))
     return RunConfig(method_name, given.method, env_name, given.env, given.budget, seeds), where
 
@@ -242,6 +245,7 @@ class EvaluateFlags:
 
     episodes: int = 32
     seed: int = 0  # of the episodes' randomness
+    trained_seed: int | None = None  # which agents, where the run trained several; default: the first
 
 
 def evaluate(words: list[str]) -> None:
@@ -255,7 +259,9 @@ def evaluate(words: list[str]) -> None:
     flags = _parse("emc evaluate RUN", EvaluateFlags, _take(words, "RUN"))
     if flags.episodes < 1:
         raise UserError(f"--episodes {flags.episodes} must be at least 1")
-    policy = load(words[0])
+    if flags.episodes > MOST_EPISODES:
+        raise UserError(f"--episodes {flags.episodes} is more than is played side by side; the most is {MOST_EPISODES}")
+    policy = load(words[0], flags.trained_seed)
     prepare_jax()
     _, outcome = jax.jit(lambda env, net, key: play(env, policy.policy, net, key, jnp.zeros(()), flags.episodes))(
         policy.env, policy.net, jax.random.key(flags.seed)
@@ -265,7 +271,7 @@ def evaluate(words: list[str]) -> None:
         print(f"win rate {np.mean(outcome.won):.3f}")
     print(f"return   {np.mean(returns):.3f} (from {returns.min():.3f} to {returns.max():.3f})")
     print(f"length   {np.mean(outcome.length):.1f}")
-    print(f"episodes {flags.episodes}, greedy, complete")
+    print(f"episodes {flags.episodes}, greedy, complete, agents of seed {policy.seed}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,21 +280,22 @@ class RenderFlags:
 
     out: Path | None = None  # default: episode.gif in the run directory
     seed: int = 0  # of the episode's randomness
+    trained_seed: int | None = None  # which agents, where the run trained several; default: the first
 
 
 def render(words: list[str]) -> None:
     flags = _parse("emc render RUN", RenderFlags, _take(words, "RUN"))
     prepare_jax()
-    print(_rendered(Path(words[0]), flags.out or Path(words[0]) / "episode.gif", flags.seed))
+    print(_rendered(Path(words[0]), flags.out or Path(words[0]) / "episode.gif", flags.seed, flags.trained_seed))
 
 
-def _rendered(run: Path, out: Path, seed: int = 0) -> Path:
+def _rendered(run: Path, out: Path, seed: int = 0, trained_seed: int | None = None) -> Path:
     import jax
 
     from emc.api import load
     from emc.report.animation import animate, record
 
-    policy = load(run)
+    policy = load(run, trained_seed)
     animate(policy.env, record(policy.env, policy.policy, policy.net, jax.random.key(seed)), out)
     return out
 
@@ -301,10 +308,10 @@ class ReportFlags:
 
 
 def report(words: list[str]) -> None:
-    paths = [word for word in words if not word.startswith("-")]
-    flags_at = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
-    flags = _parse("emc report RUN ...", ReportFlags, words[flags_at:])
-    runs = paths[:flags_at]
+    chosen, runs = _selections(words, {"out"})
+    flags = ReportFlags(Path(chosen["out"]) if chosen.get("out") else None)
+    if unknown := [word for word in runs if word.startswith("-")]:
+        _parse("emc report RUN ...", ReportFlags, unknown)
     if not runs:
         raise UserError("RUN expected: name one or several run directories. See emc --help")
     prepare_jax()
@@ -376,7 +383,8 @@ def prepare_jax() -> None:
     import jax
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(Path.home() / ".cache" / "emc" / "xla"))
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        jax.config.update("jax_compilation_cache_dir", str(cache / "emc" / "xla"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import sys
 import time
@@ -44,6 +45,8 @@ def _clock(seconds: float) -> str:
 
 def _shown(status: Status, winnable: bool) -> dict[str, str]:
     hidden = set() if winnable else {"eval_win_rate"}
+    hidden |= set() if "memory_entries" in status.latest else {"memory_hit_rate"}
+    hidden |= set() if "curiosity_weight" in status.latest else {"reward_intrinsic"}
     return {title: f"{status.latest[name]:.3g}" for name, title in SHOWN.items() if name in status.latest and name not in hidden}
 
 
@@ -95,24 +98,26 @@ class PlainDisplay:
     """A line now and then."""
 
     def __init__(self, winnable: bool):
-        self.winnable, self.last = winnable, -PLAIN_SECONDS
+        self.winnable, self.last, self.last_steps = winnable, -PLAIN_SECONDS, -1
 
     def begin(self, run: RunDirectory, config: RunConfig) -> None:
-        print(_headline(run, config), flush=True)
+        self.note(_headline(run, config))
+        self.note("compiling ...")
 
     def show(self, status: Status) -> None:
-        if time.monotonic() - self.last < PLAIN_SECONDS and status.steps < status.total_steps:
+        if status.steps == self.last_steps or (time.monotonic() - self.last < PLAIN_SECONDS and status.steps < status.total_steps):
             return
         self.last = time.monotonic()
+        self.last_steps = status.steps
         numbers = ", ".join(f"{title} {value}" for title, value in _shown(status, self.winnable).items())
-        print(
+        self.note(
             f"{status.steps:,} / {status.total_steps:,} steps, {status.steps_per_second:,.0f} steps/s, "
-            f"{_clock(status.seconds_left)} left; {numbers}",
-            flush=True,
+            f"{_clock(status.seconds_left)} left; {numbers}"
         )
 
     def note(self, line: str) -> None:
-        print(line, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # whoever was reading has gone; training goes on
+            print(line, flush=True)
 
     def end(self) -> None:
         pass

@@ -2,7 +2,20 @@
 
     learner = emc.interop.learner_from_torch(method, spec, {"agent": {...}, "mixer": {...}, "curiosity": {...}, "predictor": {...}})
     batch = emc.interop.episodes_from_pymarl(state=..., obs=..., avail_actions=..., actions=..., reward=..., terminated=..., filled=...)
-    learner, lesson = emc.update(method, learner, batch, env_steps)
+    learner = emc.observe(method, learner, batch)                      # write the episodes into the memory, if the method has one
+    learner, lesson = emc.update(method, learner, batch, env_steps)    # one gradient step; lesson.bonus, .priority, .metrics
+    learner = emc.interop.copy_targets(learner)                        # a hard copy now; `update` makes one every `target_interval` steps
+    weights = emc.interop.to_torch(learner.values.online.policy)       # .mixer; learner.curiosity.values.online.policy, .soft, .predictor
+
+Where the released code has one number for both, the inference and the curiosity module each have their own here: set `target_interval`,
+`learning_rate` and `gradient_clip` on the method and on its curiosity. Its other names:
+
+    mixing_embed_dim -> mixer.embed             adv_hypernet_layers -> mixer.layers      num_kernel -> mixer.kernels
+    hypernet_embed -> mixer.hypernet            weighted_head -> mixer.weighted          n_head -> mixer.heads
+    attend_reg_coef -> mixer.regularisation     curiosity_scale -> curiosity.weight.start
+    curiosity_decay_rate, _cycle, _stop -> curiosity.weight.rate, .every, .floor         soft_update_tau -> curiosity.soft_update
+    emdqn_loss_weight -> memory.weight          target_update_interval -> target_interval, in gradient steps: a copy after every so many;
+                                                the released counter also counts the episodes before the first gradient step
 
 Names and layouts are PyTorch's `state_dict`: linear weights `[out, in]`, GRU weights `[3H, in]` in the gate order reset, update, new.
 """
@@ -20,6 +33,7 @@ from jaxtyping import PyTree
 
 from emc.curiosity import ValueCuriosity
 from emc.errors import UserError
+from emc.losses.fitting import ValueState
 from emc.methods import Method
 from emc.parts import Nets
 from emc.training.learner import LearnerState, init_learner, value_function
@@ -82,21 +96,48 @@ def to_torch(net: PyTree) -> dict[str, np.ndarray]:
 def learner_from_torch(method: Method, spec: EnvSpec, weights: Mapping[str, Weights], seed: int = 0) -> LearnerState:
     """A learner before its first update, with given weights: `agent`, and where the method has them `mixer`, `curiosity`, `predictor`.
 
-    Targets start as copies, optimisers empty; a missing `curiosity` starts as a copy of `agent`, as in the released code.
+    Optimisers start empty and targets as copies, unless given: `target_agent`, `target_mixer`, `target_curiosity`, `soft_target`. A missing
+    `curiosity` starts as a copy of `agent`, as in the released code.
     """
-    known = {"agent", "mixer", "curiosity", "predictor"}
+    known = {"agent", "mixer", "curiosity", "predictor", "target_agent", "target_mixer", "target_curiosity", "soft_target"}
     if strange := sorted(set(weights) - known):
         raise UserError(f"unknown networks {', '.join(strange)}; known: {', '.join(sorted(known))}")
+    for name in ("agent", *(["predictor"] if isinstance(method.curiosity, ValueCuriosity) else [])):
+        if name not in weights:
+            raise UserError(f"the weights of {name} are missing; given: {', '.join(sorted(weights)) or 'none'}")
     fresh = init_learner(method, spec, jax.random.key(seed))
     nets = fresh.values.online
     online = Nets(from_torch(nets.policy, weights["agent"]), from_torch(nets.mixer, weights.get("mixer", {})), nets.loss)
-    state = dataclasses.replace(fresh, values=value_function(method).start(online))
+    values = value_function(method).start(online)
+    target = Nets(_given(online.policy, weights.get("target_agent")), _given(online.mixer, weights.get("target_mixer")), nets.loss)
+    state = dataclasses.replace(fresh, values=dataclasses.replace(values, target=target))
     if not isinstance(method.curiosity, ValueCuriosity):
         return state
     phi = state.curiosity.values.online
     phi = Nets(from_torch(phi.policy, weights.get("curiosity", weights["agent"])), phi.mixer, phi.loss)
     predictor = from_torch(state.curiosity.predictor, weights["predictor"])
-    return dataclasses.replace(state, curiosity=method.curiosity.start(method.policy, phi, predictor))
+    curiosity = method.curiosity.start(method.policy, phi, predictor)
+    phi_target = dataclasses.replace(phi, policy=_given(phi.policy, weights.get("target_curiosity")))
+    curiosity = dataclasses.replace(
+        curiosity,
+        values=dataclasses.replace(curiosity.values, target=phi_target),
+        soft=_given(phi.policy, weights.get("soft_target")),
+    )
+    return dataclasses.replace(state, curiosity=curiosity)
+
+
+def copy_targets(learner: LearnerState) -> LearnerState:
+    """A hard copy of all online networks to their targets, now."""
+
+    def copied(values: ValueState) -> ValueState:
+        return dataclasses.replace(values, target=values.online)
+
+    return jax.tree.map(lambda x: copied(x) if isinstance(x, ValueState) else x, learner, is_leaf=lambda x: isinstance(x, ValueState))
+
+
+def _given(net: PyTree, weights: Weights | None) -> PyTree:
+    """The net with other weights, or a copy of it where none are given."""
+    return jax.tree.map(jnp.copy, net) if weights is None else from_torch(net, weights)
 
 
 def _torch_name(net: PyTree, path: tuple[Any, ...]) -> str:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from emc.errors import UserError
 
 V = TypeVar("V")
+LARGEST, SMALLEST = 2**31 - 1, 1e-30
 Number = float  # as users write it; under a transformation it may be a traced array
 
 
@@ -40,9 +41,11 @@ def check_number(name: str, value: Number, advice: str, low: float = -math.inf, 
 
 
 def check_size(name: str, value: int, advice: str, low: int) -> None:
-    """Refuse a size that is not a whole number of at least `low`."""
-    if not (isinstance(value, numbers.Integral) and value >= low):
-        raise UserError(f"{name}={value} is not a whole number of at least {low}: {advice}")
+    """Refuse a size that is not a whole number of at least `low`, or does not fit the 32 bits that counters have."""
+    if not (isinstance(value, numbers.Integral) and low <= value <= LARGEST):
+        raise UserError(
+            f"{name}={value} is not a whole number of at least {low}{'' if value < LARGEST else f' and at most {LARGEST}'}: {advice}"
+        )
 
 
 def _range(low: float, high: float) -> str:

@@ -11,10 +11,8 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from emc.errors import UserError
+from emc.names import SMALLEST, check_number
 from emc.parts import Part
-
-SMALLEST = 1e-30  # an episode fitted perfectly may still be drawn when nothing else is left
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +34,12 @@ class Prioritised(Part):
     new_priority: float = 100.0  # released code: unseen episodes come first
 
     def __post_init__(self) -> None:
-        if not (self.exponent >= 0 and self.new_priority > 0):
-            raise UserError(f"replay: exponent={self.exponent} must be at least 0 and new_priority={self.new_priority} above 0")
+        check_number("replay.exponent", self.exponent, "0 is uniform", low=0.0)
+        check_number("replay.new_priority", self.new_priority, "it must be above 0", low=SMALLEST)
 
     def log_weight(self, priority: Float[Array, " M"]) -> Float[Array, " M"]:
         """Logarithm of the weight."""
-        return self.exponent * jnp.log(jnp.maximum(priority, SMALLEST))
+        return self.exponent * jnp.log(jnp.maximum(priority, SMALLEST))  # one that is fitted perfectly may still be drawn
 
 
 Sampler = Uniform | Prioritised

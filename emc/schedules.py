@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from emc.errors import UserError
+from emc.names import check_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +25,7 @@ class Epsilon:
         for name, value in (("start", self.start), ("finish", self.finish)):
             if not 0.0 <= value <= 1.0:
                 raise UserError(f"epsilon.{name}={value} must lie between 0 and 1")
-        if self.steps < 1:
-            raise UserError(f"epsilon.steps={self.steps} must be at least 1")
+        check_size("epsilon.steps", self.steps, "50000 is usual", low=1)
 
     def __call__(self, env_steps: Int[Array, ""]) -> Float[Array, ""]:
         share = jnp.minimum(env_steps.astype(jnp.float32) / self.steps, 1.0)
@@ -52,8 +52,9 @@ class DecayingWeight:
         for name, value in (("start", self.start), ("floor", self.floor)):
             if not (math.isfinite(value) and value >= 0):
                 raise UserError(f"weight.{name}={value} must be a number of at least 0")
-        if not 0.0 < self.rate <= 1.0 or self.every < 1:
-            raise UserError(f"weight.rate={self.rate} must lie above 0 and at most 1, weight.every={self.every} must be at least 1")
+        if not 0.0 < self.rate <= 1.0:
+            raise UserError(f"weight.rate={self.rate} must lie above 0 and at most 1")
+        check_size("weight.every", self.every, "5000 is usual", low=1)
 
     def init(self) -> WeightState:
         """The weight before the first decay."""

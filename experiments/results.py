@@ -9,6 +9,7 @@ Every number on the page is computed here from `results/`; nothing is typed in.
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 from collections import defaultdict
@@ -34,6 +35,12 @@ def keep(study: str, runs: list[str]) -> None:
         for name in KEPT:
             if (run / name).exists():
                 shutil.copyfile(run / name, target / name)
+        manifest = json.loads((target / "manifest.json").read_text())
+        words = shlex.split(manifest["command"])
+        if "--runs" in words:  # where it was kept is nobody's business
+            del words[words.index("--runs") : words.index("--runs") + 2]
+        manifest["command"] = shlex.join(words)
+        (target / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 class Kept:
@@ -43,6 +50,8 @@ class Kept:
         self.path = path
         self.manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text())
         self.config: dict[str, Any] = self.manifest["config"]
+        if len(self.config["seeds"]) != 1:
+            raise SystemExit(f"{path}: has several seeds; this page is made of runs with one seed each")
         self.seed: int = self.config["seeds"][0]
         lines = [line for line in read_metrics(path / "metrics.jsonl") if line["kind"] == "eval"]
         self.steps = np.array([line["steps"] for line in lines])
@@ -109,7 +118,7 @@ def commands(groups: dict[str, list[Kept]]) -> list[str]:
     rows = []
     for runs in groups.values():
         for run in runs:
-            words = run.manifest["command"].split(" --runs")[0]
+            words = run.manifest["command"]
             commit = (run.manifest["machine"]["commit"] or {}).get("emc") or "?"
             rows.append(f"    {words}    # {commit[:10]}, results/{run.path.parent.name}/{run.path.name}")
     return sorted(rows)

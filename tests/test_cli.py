@@ -33,7 +33,7 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str
         ("train vdn gridworld --gamma nan", "must lie between 0 and 1"),
         ("train vdn gridworld --gamma -1", "must lie between 0 and 1"),
         ("train vdn gridworld --learning-rate inf", "must be a number above 0"),
-        ("train vdn gridworld --epsilon.steps -5", "must be at least 1"),
+        ("train vdn gridworld --epsilon.steps -5", "of at least 1"),
         ("train vdn gridworld --env.penalty nan", "penalty=nan"),
         ("train vdn gridworld --env.slip 2", "from 0 to 1"),
         ("train vdn gridworld --env.vision far", "reversed"),

@@ -12,7 +12,7 @@ import pytest
 
 from emc.curiosity import ValueCuriosity
 from emc.errors import UserError
-from emc.interop import episodes_from_pymarl, from_torch, learner_from_torch, to_torch
+from emc.interop import copy_targets, episodes_from_pymarl, from_torch, learner_from_torch, to_torch
 from emc.methods import Method
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
 from emc.parts import Mixer
@@ -185,5 +185,28 @@ def test_curiosity_starts_as_a_copy_of_the_agents_unless_given() -> None:
 
 
 def test_an_unknown_network_is_named() -> None:
-    with pytest.raises(UserError, match=r"^unknown networks critic; known: agent, curiosity, mixer, predictor$"):
+    with pytest.raises(UserError, match=r"^unknown networks critic; known: agent, curiosity, mixer, predictor, soft_target, target"):
         learner_from_torch(METHOD, SPEC, {"agent": {}, "critic": {}})
+
+
+def test_targets_can_be_given_and_copied() -> None:
+    method = Method(policy=POLICY, mixer=QMIX(embed=4, hypernet=5), curiosity=ValueCuriosity())
+    mixer = filled(lambda key: method.mixer.init(key, SPEC), 7)
+    names = ("agent", "curiosity", "predictor", "target_agent", "target_curiosity", "soft_target")
+    given = {name: to_torch(agent(seed)) for seed, name in enumerate(names)} | {"mixer": to_torch(mixer)}
+    learner = learner_from_torch(method, SPEC, given)
+    assert bits(learner.values.target.policy) == bits(agent(3))
+    assert bits(learner.values.target.mixer) == bits(mixer)
+    assert bits(learner.curiosity.values.target.policy) == bits(agent(4))
+    assert bits(learner.curiosity.soft) == bits(agent(5))
+    copied = copy_targets(learner)
+    assert bits(copied.values.target) == bits(learner.values.online)
+    assert bits(copied.curiosity.values.target) == bits(learner.curiosity.values.online)
+    assert bits(copied.curiosity.soft) == bits(agent(5))
+
+
+@pytest.mark.parametrize("missing", ["agent", "predictor"])
+def test_a_network_that_is_not_given_is_named(missing: str) -> None:
+    given = {name: to_torch(agent()) for name in ("agent", "predictor") if name != missing}
+    with pytest.raises(UserError, match=f"weights of {missing} are missing"):
+        learner_from_torch(Method(policy=POLICY, curiosity=ValueCuriosity()), SPEC, given)

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from emc.losses import TD
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.mixers import VDN
+from emc.names import SMALLEST, check_number, check_size
 from emc.optimisers import adam, descend, init_optimiser, rmsprop
 from emc.parts import Curiosity, Metrics, Mixer, Nets, Policy, ValueLoss
 from emc.schedules import DecayingWeight, WeightState
@@ -51,6 +52,13 @@ class ValueCuriosity(Curiosity):
     predictor_learning_rate: float = 5e-4  # Adam of psi
     gradient_clip: float = 10.0
     target_interval: int = 200  # gradient steps between hard copies of phi
+
+    def __post_init__(self) -> None:
+        check_number("curiosity.soft_update", self.soft_update, "0 never follows, 1 follows at once", low=0.0, high=1.0)
+        check_number("curiosity.target_scale", self.target_scale, "the released code has 10, the paper 1", low=0.0)
+        for name in ("learning_rate", "predictor_learning_rate", "gradient_clip"):
+            check_number(f"curiosity.{name}", vars(self)[name], "it must be above 0", low=SMALLEST)
+        check_size("curiosity.target_interval", self.target_interval, "200 is usual", low=1)
 
     def init(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy, policy_net: PyTree) -> ValueCuriosityState:
         mixer_key, loss_key, predictor_key = jax.random.split(key, 3)

@@ -5,7 +5,7 @@ paper's appendix are fields: `noisy_reward` adds Gaussian noise to the reward wh
 `slip` replaces an agent's action by a random one. Everything follows the environment that the authors released; what the paper leaves open:
 
 * `vision="reversed"` is the paper's rule (an agent is seen by the other while it stands in the vision area); `origin` lets the agent that
-  stands there see, `pomdp` asks it of both, `full` always shows both.
+  stands there see, `pomdp` asks it of both, `full_observation` always shows both.
 * A slip draws uniformly among the available moves and one blank; the blank keeps the intended action, so nobody stays by accident.
 * `observation_noise` appends that many N(0, 1) draws to each observation. The state is the concatenation of those same observations, so it
   carries the same draws.
@@ -30,7 +30,7 @@ from emc.errors import UserError
 from emc.names import Number, check_number, check_size, lookup, number
 from emc.types import EnvSpec, Timestep
 
-Vision = Literal["reversed", "origin", "pomdp", "full"]
+Vision = Literal["reversed", "origin", "pomdp", "full_observation"]
 UP, DOWN, LEFT, RIGHT, STAY = range(5)
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)], np.int32)
 
@@ -229,7 +229,7 @@ class Gridworld(eqx.Module):
             "reversed": inside[::-1],
             "origin": inside,
             "pomdp": inside & inside[::-1],
-            "full": jnp.ones(2, bool),
+            "full_observation": jnp.ones(2, bool),
         }[self.vision]
         obs = jnp.concatenate([own, own[::-1] & sees[:, None]], axis=1)
         if self.observation_noise:

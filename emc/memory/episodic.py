@@ -9,7 +9,7 @@ What differs from the released code, which follows the paper less closely here:
   are appended as duplicates, and which of them a lookup finds is arbitrary, so its H need not be the maximum.
 * Padding is never written. The released code writes an all-zero key for every slot after the end.
 * Where an episode was cut by a limit that is not part of the task, the final state is not written: nobody saw what would follow. The
-  released code writes it with 0, which for negative rewards is better than anything real.
+  released code writes it with 0, which for negative rewards is better than anything real; `write_cut_states` does so too.
 * The match is the paper's ball around the key. The released code asks for equality up to 1e-5 of each component; the paper names no radius.
 What does not: the returns of such a cut episode are still summed from 0 backwards, so they are the part of the return that was seen.
 There is no (1 - terminated) factor in the target: terminal states are written with 0, and raised if the same key is ever passed in
@@ -27,7 +27,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from emc.errors import UserError
 from emc.memory import index
+from emc.names import check_number, check_size
 from emc.parts import Memory, Metrics, Recollection
 from emc.types import EnvSpec, Episodes
 
@@ -52,14 +54,15 @@ class EpisodicMemory(Memory):
     # keys up to 1e-5 apart at 300 entries and 1e-4 at 2,000 (all of order one; zeros do not count). Different states do not meet: one
     # entry that differs by 1e-3 moves the key by about 1e-3, and among a million Gaussian keys no two are expected to be this close.
     radius: float = 2e-4
+    write_cut_states: bool = False  # True: released code, the state at which a limit cut an episode is written with 0
 
     def __post_init__(self) -> None:
-        if self.capacity < 1:
-            raise ValueError(f"capacity={self.capacity} leaves no room for a single state. Set it to 1 or more, or use NoMemory().")
+        check_number("memory.weight", self.weight, "0 only watches", low=0.0)
+        check_size("memory.capacity", self.capacity, "set it to 1 or more, or leave memory out (--memory none)", low=1)
         if not 1 <= self.key_size <= 8:
-            raise ValueError(f"key_size={self.key_size}: a lookup searches 2**key_size cells. Choose 1 to 8.")
+            raise UserError(f"key_size={self.key_size}: a lookup searches 2**key_size cells. Choose 1 to 8.")
         if not (self.radius == 0.0 or 1e-12 <= self.radius <= 1e6):
-            raise ValueError(f"radius={self.radius} cannot be measured in float32. Choose 0.0 for equal keys, or 1e-12 to 1e6.")
+            raise UserError(f"radius={self.radius} cannot be measured in float32. Choose 0.0 for equal keys, or 1e-12 to 1e6.")
 
     @property
     def loss_weight(self) -> float:
@@ -74,7 +77,7 @@ class EpisodicMemory(Memory):
         returns = jax.vmap(_discounted, in_axes=(0, None))(jnp.where(fresh.played, fresh.reward, 0.0), gamma)
         ended = jnp.any(fresh.terminated & fresh.played, axis=-1)
         moment, length = jnp.arange(fresh.state.shape[-2]), fresh.length[:, None]
-        known = (moment < length) | (ended[:, None] & (moment == length))
+        known = (moment < length) | ((ended[:, None] | self.write_cut_states) & (moment == length))
         backwards = (jnp.flip(x, axis=1) for x in (_keys(state, fresh.state), returns, known))
         keys, returns, known = (_in_a_row(x) for x in backwards)  # episode after episode, each from its end to its start
         return Remembered(state.projection, index.insert(state.table, keys, returns, known, self.radius))

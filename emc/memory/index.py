@@ -66,12 +66,13 @@ class Neighbourhood(eqx.Module):
 
 
 def empty(capacity: int, axes: int) -> Table:
-    """A table without entries; the capacity is rounded up to whole buckets."""
+    """A table without entries; the capacity is rounded up to buckets of equal size."""
     buckets = -(-capacity // WAYS)
+    ways = -(-capacity // buckets)
     return Table(
-        key=jnp.full((buckets, axes, WAYS), jnp.inf, jnp.float32),
-        value=jnp.zeros((buckets, WAYS), jnp.float32),
-        stamp=jnp.zeros((buckets, WAYS), jnp.uint32),
+        key=jnp.full((buckets, axes, ways), jnp.inf, jnp.float32),
+        value=jnp.zeros((buckets, ways), jnp.float32),
+        stamp=jnp.zeros((buckets, ways), jnp.uint32),
         clock=jnp.zeros((), jnp.uint32),
         entries=jnp.zeros((), jnp.int32),
         evictions=jnp.zeros((), jnp.uint32),

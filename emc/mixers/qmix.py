@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
+from emc.names import check_size
 from emc.nets import MLP, Linear, torch_sequential
 from emc.parts import Mixed, Mixer
 from emc.types import AgentValues, EnvSpec
@@ -20,6 +21,10 @@ class QMIX(Mixer):
 
     embed: int = 32  # width of the mixing layer
     hypernet: int = 64  # width of the networks that make its weights
+
+    def __post_init__(self) -> None:
+        check_size("mixer.embed", self.embed, "32 is usual", low=1)
+        check_size("mixer.hypernet", self.hypernet, "64 is usual", low=1)
 
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> MonotoneNet:
         keys = jax.random.split(key, 4)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from emc.errors import UserError
+from emc.names import check_number, check_size
 from emc.nets import MLP, Linear, torch_sequential
 from emc.parts import Mixed, Mixer
 from emc.types import AgentValues, EnvSpec
@@ -33,6 +34,10 @@ class QPLEX(Mixer):
     layers: int = 2  # of each network inside lambda
     hypernet: int = 64
     weighted: bool = True  # False: the agents' values enter untransformed
+
+    def __post_init__(self) -> None:
+        for name in ("kernels", "layers", "hypernet"):
+            check_size(f"mixer.{name}", vars(self)[name], "the released code has 4 kernels, 2 layers and a width of 64", low=1)
 
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> DuplexNet:
         weight_key, bias_key, attention_key = jax.random.split(key, 3)
@@ -60,6 +65,11 @@ class AttentionQPLEX(Mixer):
     hypernet: int = 64
     weighted: bool = False  # True: heads are weighted by a network of the state
     regularisation: float = 0.001  # of the squared attention logits
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "embed", "kernels", "layers", "hypernet"):
+            check_size(f"mixer.{name}", vars(self)[name], "the released code has 4 heads of 32, 4 kernels, 1 layer, width 64", low=1)
+        check_number("mixer.regularisation", self.regularisation, "0 leaves it out", low=0.0)
 
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> AttentionDuplexNet:
         if spec.unit_size * spec.n_agents > spec.state_size or spec.unit_size == 0:

@@ -7,6 +7,7 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
+from emc.names import check_size
 from emc.nets import AgentNet, agent_inputs
 from emc.parts import Policy
 from emc.types import EnvSpec, Episodes, Unroll, longest
@@ -17,6 +18,9 @@ class RecurrentQ(Policy):
     """Each agent's action values from its own history."""
 
     hidden: int = 64  # width of the encoder and of the GRU
+
+    def __post_init__(self) -> None:
+        check_size("policy.hidden", self.hidden, "64 is usual", low=1)
 
     def init_net(self, key: PRNGKeyArray, spec: EnvSpec) -> AgentNet:
         return AgentNet.init(key, spec.obs_size + spec.n_actions + spec.n_agents, self.hidden, spec.n_actions)

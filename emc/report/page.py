@@ -46,7 +46,7 @@ from emc.report.curves import (
 from emc.report.heatmaps import phases, plot_maps, read_maps, was_paid
 from emc.runs import RunDirectory, read_metrics
 from emc.runs.directory import explained
-from emc.runs.session import SPEED
+from emc.runs.session import END, SPEED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -220,7 +220,7 @@ def _facts(run: RunDirectory, lines: Sequence[Mapping[str, Any]]) -> str:
     steps, episodes = max((line["steps"] for line in lines), default=0), {line["seed"]: line["episodes"] for line in train}
     facts = {
         "Seeds": _kind(at(run.manifest, "config", "seeds")),
-        "Steps": f"{steps:,}" + (f" of {asked:,}: not finished" if isinstance(asked, int) and steps < asked else ""),
+        "Steps": f"{steps:,}" + (f" of {asked:,}: {_why_short(run)}" if isinstance(asked, int) and steps < asked else ""),
         "Training episodes": _range([*episodes.values()] or [0]) + (" per seed" if len(episodes) > 1 else ""),
         "Test episodes": f"{sum(len(line['won']) for line in tests):,}",
         "Speed, tests included": _speed(run),
@@ -228,6 +228,11 @@ def _facts(run: RunDirectory, lines: Sequence[Mapping[str, Any]]) -> str:
         "Begun (UTC)": str(run.manifest.get("created"))[:16].replace("T", " "),
     }
     return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{escape(fact)}</dd></div>" for name, fact in facts.items()) + "</dl>"
+
+
+def _why_short(run: RunDirectory) -> str:
+    ended = (run.path / END).exists() and any(line.get("reason") == "enough" for line in read_metrics(run.path / END))
+    return "ended there, its goal was reached" if ended else "not finished"
 
 
 def _speed(run: RunDirectory) -> str:

@@ -34,6 +34,13 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or any(not 0 <= seed < 2**31 for seed in self.seeds):
             raise UserError(f"seeds={self.seeds} must be different whole numbers from 0 to {2**31 - 1}")
+        for part in (self.method, self.env):
+            try:
+                same = from_json(to_json(part)) == part
+            except UserError as error:
+                raise UserError(f"a run of {type(part).__name__} could not be resumed or loaded: {error}") from error
+            if not same:
+                raise UserError(f"{part} holds more than plain numbers and words, so a run of it could not be resumed or loaded")
 
 
 def _types() -> Mapping[str, Callable[..., Any]]:

@@ -11,11 +11,12 @@ import dataclasses
 import math
 import operator
 import signal
+import sys
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -30,7 +31,7 @@ from emc.training.loop import Maps, Program, Tally, TrainState
 from emc.training.plan import check_fits, plan
 from emc.training.rollout import Outcome
 
-MAPS, SPEED = "maps.jsonl", "speed.jsonl"
+MAPS, SPEED, END = "maps.jsonl", "speed.jsonl", "end.jsonl"
 SNAPSHOTS = 20  # of the maps, over a whole run
 LOOK_SECONDS = 1.0  # how often the host looks at a running loop, about
 
@@ -60,6 +61,7 @@ class Status:
     latest: dict[str, float]  # eval_return, eval_win_rate, train_return, epsilon, and the learner's metrics
 
 
+@runtime_checkable
 class Display(Protocol):
     """Somebody watching."""
 
@@ -130,7 +132,10 @@ def resume(path: Path, keeping: Keeping = Keeping(), display: Display = Silent()
             session.drive(program.init(), Progress())
             return run
         restored = run.latest_checkpoint(jax.eval_shape(program.init))
-        progress = Progress(**restored.meta["progress"])
+        try:
+            progress = Progress(**restored.meta["progress"])
+        except (KeyError, TypeError) as error:
+            raise RunError(f"{run.path}: its checkpoint was not written by this version of emc. Use the version that made it.") from error
         if progress.finished:
             raise RunError(f"{run.path}: finished at step {restored.step}. Start a new run with more --steps to train longer.")
         for warning in restored.warnings:
@@ -176,6 +181,7 @@ class _Session:
         self.budget = config.budget
         self.began = self.saved_at = time.monotonic()
         self.seconds_per_iteration = math.inf
+        self.count = 1
         self.first_steps = 0
 
     def drive(self, state: TrainState, progress: Progress) -> None:
@@ -185,11 +191,12 @@ class _Session:
         try:
             with _interruptible() as interrupted:
                 while True:
-                    enough = False
-                    if self._evaluation_due(state, progress):
+                    over = self._slowest(state) >= self.budget.steps
+                    evaluated = self._evaluation_due(state, progress, over)
+                    if evaluated:
                         state, progress = self._evaluate(state, progress)
-                        enough = self.enough(self.latest)
-                    if enough or _steps(state) >= self.budget.steps:
+                    if over or (evaluated and self.enough(self.latest)):
+                        self.run.append([{"steps": _steps(state), "reason": "budget" if over else "enough"}], END)
                         self._save(state, dataclasses.replace(progress, finished=True))
                         return
                     if interrupted:
@@ -205,8 +212,10 @@ class _Session:
         """Run until the next evaluation at the latest, and no longer than the host may look away."""
         # Episodes are never longer than the limit, so this many iterations cannot overshoot by more than the last one.
         longest = self.budget.parallel_envs * self.config.env.spec.episode_limit
-        safe = max(1, (self._next_evaluation(progress) - _steps(state)) // longest)
-        count = min(safe, max(1, int(LOOK_SECONDS / self.seconds_per_iteration)))
+        next_stop = min(self._next_evaluation(progress) - _steps(state), self.budget.steps - self._slowest(state))
+        affordable = max(1, int(LOOK_SECONDS / self.seconds_per_iteration))
+        self.count = min(max(1, next_stop // longest), affordable, 2 * self.count)  # iterations that learn are slower than the first
+        count = self.count
         before = time.monotonic()
         state = jax.block_until_ready(self.program.advance(state, progress.iteration, count))
         self.seconds_per_iteration = (time.monotonic() - before) / count
@@ -215,14 +224,19 @@ class _Session:
         return state, dataclasses.replace(progress, iteration=progress.iteration + count)
 
     def _next_evaluation(self, progress: Progress) -> int:
-        """Evaluations fall on multiples of the interval, the first right after the first iteration, the last at the end."""
+        """Evaluations fall on multiples of the interval, the first right after the first iteration."""
         if progress.evaluated_at < 0:
             return 1
-        return min((progress.evaluated_at // self.budget.evaluate_every + 1) * self.budget.evaluate_every, self.budget.steps)
+        return (progress.evaluated_at // self.budget.evaluate_every + 1) * self.budget.evaluate_every
 
-    def _evaluation_due(self, state: TrainState, progress: Progress) -> bool:
+    def _evaluation_due(self, state: TrainState, progress: Progress, over: bool) -> bool:
+        """By the seed that is furthest, so that none is tested more coarsely than asked; and at the end."""
         steps = _steps(state)
-        return steps >= self._next_evaluation(progress) and steps > progress.evaluated_at
+        return steps >= self._next_evaluation(progress) or (over and steps > progress.evaluated_at)
+
+    def _slowest(self, state: TrainState) -> int:
+        """Environment steps of the seed that is furthest behind: a run ends when every seed has had its budget."""
+        return int(np.min(np.asarray(state.env_steps)))
 
     def _evaluate(self, state: TrainState, progress: Progress) -> tuple[TrainState, Progress]:
         readings = self._readings(state, self.program.evaluate(state, progress.evaluations))
@@ -255,9 +269,8 @@ class _Session:
             first = min(broken, key=lambda name: (_CONSEQUENCES.index(n) if (n := _stem(name)) in _CONSEQUENCES else -1, name))
             kept = self.run.steps()
             good = f"The last good checkpoint, at step {kept[-1]}, is kept" if kept else "There is no checkpoint yet"
-            raise RunError(
-                f"{self.run.path}: {first} is not a finite number near step {_steps(state)}. {good}; try a lower --learning-rate."
-            )
+            wrong = f"{first} is not a finite number near step {_steps(state)}"
+            raise RunError(f"{self.run.path}: {wrong}. {good}; try a lower learning rate, or look at the field behind that metric.")
 
     def _save(self, state: TrainState, progress: Progress) -> None:
         meta = {"progress": dataclasses.asdict(progress)}
@@ -267,7 +280,7 @@ class _Session:
     def _show(self, state: TrainState) -> None:
         steps, elapsed = _steps(state), time.monotonic() - self.began
         speed = (steps - self.first_steps) / max(elapsed, 1e-9)
-        left = (self.budget.steps - steps) / speed if speed > 0 else math.inf
+        left = (self.budget.steps - self._slowest(state)) / speed if speed > 0 else math.inf
         self.display.show(Status(steps, self.budget.steps, speed, max(left, 0.0), self.latest))
 
 
@@ -335,7 +348,7 @@ def _summary(lines: list[dict[str, Any]]) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _interruptible() -> Generator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of dying of them; a second one acts at once."""
+    """Collect SIGINT, SIGTERM and SIGHUP instead of dying of them; a second one acts at once."""
     received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -344,7 +357,7 @@ def _interruptible() -> Generator[list[int]]:
         received.append(number)
 
     previous: dict[int, Any] = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if sys.platform != "win32" else [])):
         with contextlib.suppress(ValueError):  # outside the main thread its owner decides
             previous[number] = signal.signal(number, note)
     try:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from emc.envs.base import Environment
 from emc.errors import UserError
 from emc.methods import Method
+from emc.names import check_size
 from emc.parts import Metrics
 from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
 from emc.training.replay import Replay
@@ -36,9 +39,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = vars(self)[field.name]
-            if not (isinstance(value, int) and value >= 1):
-                raise UserError(f"{field.name}={value} must be a whole number of at least 1")
+            check_size(field.name, vars(self)[field.name], "choose a smaller or larger one", low=1)
 
 
 class Tally(eqx.Module):
@@ -101,26 +102,26 @@ def blank_maps(spec: EnvSpec) -> Maps:
     return Maps(*(jnp.zeros(spec.map_shape) for _ in range(3)))
 
 
-def first_update(method: Method, budget: Budget) -> int:
+def first_update(method: Method, parallel_envs: int) -> int:
     """The iteration in which the replay first holds a batch."""
-    return -(-method.batch_episodes // budget.parallel_envs) - 1
+    return -(-method.batch_episodes // parallel_envs) - 1
 
 
 def advance(
-    method: Method, budget: Budget, env: Environment, state: TrainState, iteration: Int[Array, ""], iterations: Int[Array, ""]
+    method: Method, parallel_envs: int, env: Environment, state: TrainState, iteration: Int[Array, ""], iterations: Int[Array, ""]
 ) -> TrainState:
     """Run `iterations` whole iterations, the first of them numbered `iteration`."""
 
     def one(i: Int[Array, ""], state: TrainState) -> TrainState:
-        return _iterate(method, budget, env, state, i >= first_update(method, budget))
+        return _iterate(method, parallel_envs, env, state, i >= first_update(method, parallel_envs))
 
     return jax.lax.fori_loop(iteration, iteration + iterations, one, state)
 
 
-def _iterate(method: Method, budget: Budget, env: Environment, state: TrainState, learning: Array) -> TrainState:
+def _iterate(method: Method, parallel_envs: int, env: Environment, state: TrainState, learning: Array) -> TrainState:
     key, play_key, learn_key = jax.random.split(state.key, 3)
     net = state.learner.values.online.policy
-    fresh, outcome = play(env, method.policy, net, play_key, method.epsilon(state.env_steps), budget.parallel_envs)
+    fresh, outcome = play(env, method.policy, net, play_key, method.epsilon(state.env_steps), parallel_envs)
     env_steps = state.env_steps + jnp.sum(outcome.length).astype(jnp.int32)
     learner = observe(method, state.learner, fresh)
     replay = state.replay.add(fresh, method.replay)
@@ -132,7 +133,7 @@ def _iterate(method: Method, budget: Budget, env: Environment, state: TrainState
         tally, maps = _mark(state.tally, lesson.metrics), _wonder(env, state.maps, batch, lesson)
         return dataclasses.replace(state, learner=learner, replay=replay, tally=tally, maps=maps)
 
-    updates = jnp.where(learning, method.updates_per_episode * budget.parallel_envs, 0)
+    updates = jnp.where(learning, method.updates_per_episode * parallel_envs, 0)
     return jax.lax.fori_loop(0, updates, learn, state)
 
 
@@ -194,12 +195,8 @@ class Program:
             raise UserError(
                 f"parallel_envs={budget.parallel_envs} must divide replay_episodes={method.replay_episodes}: choose another of the two"
             )
-        self.method, self.budget, self.env, self.seeds = method, budget, env, seeds
-        across = jax.vmap if len(seeds) > 1 else lambda function, in_axes: function
-        # The environment is an argument, so that its numbers are traced and one compilation serves a sweep over them.
-        self._init = jax.jit(across(functools.partial(init, method), in_axes=(None, 0)))
-        self._advance = jax.jit(across(functools.partial(advance, method, budget), in_axes=(None, 0, None, None)), donate_argnums=1)
-        self._evaluate = jax.jit(across(self._evaluate_one, in_axes=(None, 0, None)))
+        self.env, self.seeds = env, seeds
+        self._init, self._advance, self._evaluate = _compiled(method, budget.parallel_envs, budget.test_episodes, len(seeds) > 1)
 
     def init(self) -> TrainState:
         """The state before the first step."""
@@ -214,6 +211,16 @@ class Program:
         """Greedy test episodes, their randomness set by the seed and the number of the evaluation."""
         return self._evaluate(self.env, (state.learner, state.test_key), evaluation)
 
-    def _evaluate_one(self, env: Environment, state: tuple[LearnerState, PRNGKeyArray], evaluation: Int[Array, ""]) -> Outcome:
+
+@functools.lru_cache(maxsize=8)
+def _compiled(method: Method, parallel_envs: int, test_episodes: int, many: bool) -> tuple[Callable[..., Any], ...]:
+    """Functions to start, advance and test; the environment is an argument, so one compilation serves a sweep over its numbers."""
+
+    def test(env: Environment, state: tuple[LearnerState, PRNGKeyArray], evaluation: Int[Array, ""]) -> Outcome:
         learner, key = state
-        return evaluate(self.method, env, learner, jax.random.fold_in(key, evaluation), self.budget.test_episodes)
+        return evaluate(method, env, learner, jax.random.fold_in(key, evaluation), test_episodes)
+
+    across = jax.vmap if many else lambda function, in_axes: function
+    start = across(functools.partial(init, method), in_axes=(None, 0))
+    go_on = across(functools.partial(advance, method, parallel_envs), in_axes=(None, 0, None, None))
+    return jax.jit(start), jax.jit(go_on, donate_argnums=1), jax.jit(across(test, in_axes=(None, 0, None)))

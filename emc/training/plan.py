@@ -71,7 +71,7 @@ def available_bytes() -> int | None:
         return None
 
 
-def readable(size: float) -> str:
+def readable(size: int | float) -> str:
     """Bytes for people."""
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:

@@ -21,7 +21,9 @@ class Replay(eqx.Module):
     @staticmethod
     def empty(spec: EnvSpec, capacity: int) -> Replay:
         """A ring with nothing in it."""
-        return Replay(blank_episodes(spec, (capacity,), "int8"), jnp.zeros(capacity), jnp.zeros((), jnp.int32))
+        return Replay(
+            blank_episodes(spec, (capacity,), "int8" if spec.n_actions <= 128 else "int32"), jnp.zeros(capacity), jnp.zeros((), jnp.int32)
+        )
 
     @property
     def capacity(self) -> int:

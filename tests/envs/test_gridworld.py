@@ -93,7 +93,7 @@ def random_episodes(env: Gridworld, n: int, key: jax.Array) -> Any:
         {},
         {"vision": "origin"},
         {"vision": "pomdp"},
-        {"vision": "full"},
+        {"vision": "full_observation"},
         {"slip": 1.0, "rows": 5, "columns": 6},
         {"slip": 0.3, "noisy_reward": 0.5, "penalty": 0.5},
         {"observation_noise": 3, "noisy_reward": 0.1},

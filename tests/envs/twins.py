@@ -82,7 +82,7 @@ class GridworldTwin:
 
     def sees(self, agent: int) -> bool:
         me, other = self.in_vision_area(*self.agents[agent]), self.in_vision_area(*self.agents[1 - agent])
-        return {"reversed": other, "origin": me, "pomdp": me and other, "full": True}[self.vision]
+        return {"reversed": other, "origin": me, "pomdp": me and other, "full_observation": True}[self.vision]
 
     def show(self, noise: np.ndarray, reward: float, terminated: bool, won: bool) -> dict[str, Any]:
         size = self.rows + self.columns

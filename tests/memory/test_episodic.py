@@ -298,7 +298,7 @@ def test_the_weight_of_the_loss_is_a_field():
 @pytest.mark.parametrize(
     ("fields", "advice"),
     [
-        ({"capacity": 0}, "NoMemory"),
+        ({"capacity": 0}, "leave memory out"),
         ({"key_size": 0}, "1 to 8"),
         ({"key_size": 20}, "1 to 8"),
         ({"radius": -1.0}, "0.0 for equal keys"),
@@ -309,3 +309,12 @@ def test_the_weight_of_the_loss_is_a_field():
 def test_impossible_sizes_are_refused_with_advice(fields, advice: str):
     with pytest.raises(ValueError, match=advice):
         EpisodicMemory(**fields)
+
+
+def test_the_state_at_which_a_limit_cut_an_episode_is_written_only_on_request():
+    cut = episode([0, 1, 2], [1.0, 2.0], terminated=False)
+    for memory, entries in ((MEMORY, 2), (EpisodicMemory(capacity=256, write_cut_states=True), 3)):
+        state = observe(memory, begin(memory), cut)
+        assert float(memory.metrics(state)["memory_entries"]) == entries
+        _, recalled = recall(memory, state, cut)
+        assert recalled.known[0, :2].tolist() == [True, entries == 3]

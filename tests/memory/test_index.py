@@ -224,12 +224,13 @@ def test_keys_that_are_unwanted_or_not_finite_are_neither_written_nor_found():
 def test_a_table_of_one_bucket_forgets_the_least_recently_used():
     rng = np.random.default_rng(0)
     keys = rng.normal(size=(200, AXES)).astype(np.float32)
-    table, used = index.empty(8, AXES), list[int]()  # least recently used first
+    slots = 8
+    table, used = index.empty(slots, AXES), list[int]()  # least recently used first
     for _ in range(300):
         i = int(rng.integers(200))
         if rng.random() < 0.5:
             table = write(table, [keys[i]], [float(i)], 1e-4)
-            used = [*(j for j in used if j != i), i][-index.WAYS :]
+            used = [*(j for j in used if j != i), i][-slots:]
         elif used:
             j = used[int(rng.integers(len(used)))]
             rows, _, wanted = padded([keys[j]])
@@ -239,7 +240,7 @@ def test_a_table_of_one_bucket_forgets_the_least_recently_used():
             continue
         asked = rng.integers(200, size=20).tolist() + used
         assert read(table, keys[asked], 1e-4) == [float(j) if j in used else None for j in asked]
-    assert int(table.entries) == index.WAYS
+    assert int(table.entries) == slots
     assert int(table.evictions) > 20
 
 
@@ -258,7 +259,7 @@ def test_a_full_table_still_finds_all_it_holds(capacity: int):
     keys = rng.normal(size=(10 * N, AXES)).astype(np.float32)
     table = index.empty(capacity, AXES)
     slots = table.value.size
-    assert slots == max(capacity, index.WAYS)
+    assert slots == capacity
     for start in range(0, len(keys), N):
         table = write(table, keys[start : start + N], np.arange(start, start + N), 1e-4)
         assert read(table, keys[[start + N - 1]], 1e-4) == [float(start + N - 1)]

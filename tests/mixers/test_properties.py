@@ -199,6 +199,16 @@ def test_the_attention_mixer_refuses_a_state_without_unit_features_in_one_line(u
         AttentionQPLEX().init(jax.random.key(0), dataclasses.replace(SPEC, unit_size=unit, state_size=state))
 
 
+@pytest.mark.parametrize("mixer", [SMALL_QMIX, DUPLEX["weighted"], DUPLEX["attention"]], ids=["qmix", "qplex", "qplex-attention"])
+def test_every_layer_of_a_mixer_starts_within_pytorchs_bounds_and_unlike_any_other(mixer: Mixer) -> None:
+    arrays = to_torch(quick(lambda key: mixer.init(key, SPEC))(jax.random.key(0)))
+    for name, array in arrays.items():
+        fan_in = arrays[f"{name.removesuffix('.bias')}.weight"].shape[1] if name.endswith(".bias") else array.shape[1]
+        assert 0.3 * fan_in**-0.5 < np.max(np.abs(array)) <= fan_in**-0.5 or array.size < 4, name
+    numbers = np.concatenate([array.ravel() for array in arrays.values()])
+    assert len(np.unique(numbers)) == numbers.size  # no key was used twice, not even by the heads or kernels of one mixer
+
+
 def test_vdn_is_the_sum_and_independent_learners_are_themselves() -> None:
     chosen, nothing = jnp.array([1.0, -2.5, 4.0]), jnp.zeros(AGENTS, jnp.int32)
     values = AgentValues(chosen, chosen + 1, nothing)

@@ -95,7 +95,7 @@ def test_no_update_happens_before_the_replay_holds_a_batch(program: Program) -> 
 @pytest.mark.parametrize(("batch", "parallel"), [(4, 1), (4, 2), (4, 3), (4, 4), (4, 8), (32, 5), (1, 1)])
 def test_the_first_update_comes_with_the_first_full_batch(batch: int, parallel: int) -> None:
     method, budget = dataclasses.replace(METHOD, batch_episodes=batch, replay_episodes=40), Budget(parallel_envs=parallel)
-    iteration = first_update(method, budget)
+    iteration = first_update(method, budget.parallel_envs)
     assert (iteration + 1) * parallel >= batch
     assert iteration * parallel < batch
 
@@ -160,17 +160,19 @@ def test_epsilon_follows_the_environment_steps_before_each_iteration(program: Pr
 
 
 def test_a_number_of_the_environment_can_change_without_compiling_again(program: Program, four: TrainState) -> None:
+    program.evaluate(four, 0)
     traces = len(TRACES)
-    returns = {1.0: float(four.tally.returns)}
     assert traces > 0
-    try:
-        for pay in (0.0, 3.0):
-            program.env = Counted(pay=pay)
-            returns[pay] = float(run(program, 4).tally.returns)
-    finally:
-        program.env = Counted()
+    returns, tests = [], []
+    for pay in (0.0, 1.0, 3.0):
+        other = Program(METHOD, BUDGET, Counted(pay=pay), (SEED,))
+        state = run(other, 4)
+        returns.append(float(state.tally.returns))
+        tests.append(float(np.sum(other.evaluate(state, 0).episode_return)))
     assert len(TRACES) == traces
-    assert returns[0.0] < returns[1.0] < returns[3.0]
+    assert returns[1] == float(four.tally.returns)
+    assert returns[0] < returns[1] < returns[2]
+    assert len(set(tests)) == 3
 
 
 def test_an_evaluation_is_complete_greedy_episodes_that_leave_no_trace(program: Program, four: TrainState) -> None:
@@ -214,7 +216,7 @@ def test_a_replay_that_blocks_of_episodes_do_not_fill_evenly_is_refused() -> Non
 @pytest.mark.parametrize("field", ["steps", "evaluate_every", "test_episodes", "parallel_envs"])
 @pytest.mark.parametrize("value", [0, -1])
 def test_a_budget_of_nothing_is_refused(field: str, value: int) -> None:
-    with pytest.raises(UserError, match=rf"^{field}=[^\n]*at least 1$"):
+    with pytest.raises(UserError, match=rf"^{field}={value} is not a whole number of at least 1[^\n]*$"):
         Budget(**{field: value})
 
 

@@ -117,10 +117,13 @@ def test_episodes_are_stored_compactly_and_come_back_bit_for_bit(dtype: str) -> 
     assert bits(jax.tree.map(lambda x: np.asarray(x)[order], back)) == bits(fresh)
 
 
-def test_every_action_of_a_large_action_set_survives_storage() -> None:
-    spec = dataclasses.replace(SPEC, n_actions=100)
-    fresh = random_episodes(0, [4, 4], spec=spec)
-    action = jnp.asarray(np.linspace(0, 99, fresh.action.size).reshape(fresh.action.shape), jnp.int32)
-    fresh = Episodes(fresh.obs, fresh.state, fresh.available, action, fresh.reward, fresh.terminated, fresh.played)
-    rows, back = sample(add(Replay.empty(spec, 2), fresh, Uniform()), jax.random.key(0), Uniform(), 2)
+@pytest.mark.parametrize("n_actions", [100, 128, 129, 300])
+def test_every_action_of_a_large_action_set_survives_storage(n_actions: int) -> None:
+    fresh = block_of(0, 2)
+    action = jnp.asarray(np.linspace(0, n_actions - 1, fresh.action.size).reshape(fresh.action.shape), jnp.int32)
+    ring = Replay.empty(dataclasses.replace(SPEC, n_actions=n_actions), 2)
+    available = jnp.ones((*fresh.available.shape[:-1], n_actions), bool)
+    fresh = dataclasses.replace(fresh, available=available, action=action)
+    rows, back = sample(add(ring, fresh, Uniform()), jax.random.key(0), Uniform(), 2)
+    assert int(jnp.max(back.action)) == n_actions - 1
     np.testing.assert_array_equal(back.action, np.asarray(action)[np.asarray(rows)])
