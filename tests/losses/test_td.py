@@ -16,6 +16,7 @@ import pytest
 
 from emc.losses import TD
 from emc.losses.fitting import ValueFunction
+from emc.losses.td import best, values_of
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
 from emc.parts import Fit, Mixed, Mixer, Nets, Policy
 from emc.policies import RecurrentQ
@@ -141,6 +142,41 @@ def test_the_errors_of_any_episodes_are_those_of_a_plain_loop(seed: int, lengths
     errors = np.asarray(_errors(q, target_q, batch, double_q))
     expected = sum_errors(q, target_q, batch, batch.reward, GAMMA, double_q)
     assert_close(errors * np.asarray(batch.played), expected, 1e-5)
+
+
+def test_a_mixer_sees_the_chosen_values_and_the_best_available_ones_as_constants() -> None:
+    q, available = jnp.array([[[1.0, 5.0, 9.0], [2.0, 4.0, 3.0]]]), jnp.array([[[True, True, False], [True, False, True]]])
+    values = values_of(q, available, jnp.array([[0, 2]]))
+    assert values.chosen.tolist() == [[1.0, 3.0]]
+    assert values.greedy.tolist() == [[5.0, 3.0]]
+    assert values.action.tolist() == [[0, 2]]
+    assert best(q, available).tolist() == [[1, 2]]
+    slopes = [jax.grad(lambda q: jnp.sum(vars(values_of(q, available, values.action))[name]))(q) for name in ("chosen", "greedy")]  # noqa: B023
+    assert slopes[0].tolist() == [[[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]]
+    assert not np.any(np.asarray(slopes[1]))
+
+
+@pytest.mark.parametrize("name", ["qmix", "qplex", "qplex-attention"])
+def test_every_mixer_is_asked_about_its_own_moment(name: str) -> None:
+    """Chosen, greedy, action and state of moment t for the online mixer, of moment t + 1 for the target's."""
+    mixer, batch = MIXERS[name], random_episodes(5, [4, 3], cut=[True, False])
+    online, target = random_nets(Table((2, 5, 2, 3)), mixer)
+    q, target_q, available = (np.asarray(x) for x in (online.policy, target.policy, batch.available))
+    program = quick(jax.vmap(lambda net, v, s: mixer(net, v, s).q[0], in_axes=(None, 0, 0)))
+    for b, length in enumerate([4, 3]):
+        seen, after = [], []
+        for t in range(length):
+            taken, allowed, later = np.asarray(batch.action[b, t]), available[b, t], available[b, t + 1]
+            seen.append((q[b, t][[0, 1], taken], [max(q[b, t, i][allowed[i]]) for i in range(2)], taken))
+            chosen = [max(np.flatnonzero(later[i]), key=lambda a: q[b, t + 1, i, a]) for i in range(2)]
+            after.append((target_q[b, t + 1][[0, 1], chosen], [max(target_q[b, t + 1, i][later[i]]) for i in range(2)], chosen))
+        now, then = (AgentValues(*(jnp.asarray(np.array(x)) for x in zip(*moments, strict=True))) for moments in (seen, after))
+        value = program(online.mixer, now, batch.state[b, :length])
+        next_value = program(target.mixer, then, batch.state[b, 1 : length + 1])
+        aim = batch.reward[b, :length] + GAMMA * (1.0 - batch.terminated[b, :length]) * next_value
+        fit = quick(lambda o, t: TD()(Table(), mixer, o, t, batch, batch.reward, GAMMA))(online, target)
+        assert_close(fit.q[b, :length, 0], value, 1e-5)
+        assert_close(fit.error[b, :length, 0], value - aim, 1e-5)
 
 
 RECURRENT = RecurrentQ(hidden=4)

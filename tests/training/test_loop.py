@@ -148,6 +148,18 @@ def test_the_bonus_is_mapped_to_the_cells_that_earned_it(program: Program) -> No
     assert np.sum(earned) == pytest.approx(4 * mean * np.sum(visits), rel=1e-4)
 
 
+def test_drawn_episodes_get_the_priority_of_their_last_lesson_and_others_keep_theirs(program: Program, four: TrainState) -> None:
+    two = np.asarray(run(program, 2).replay.priority)  # every update drew all four episodes
+    assert np.all((two[:4] > 0) & (two[:4] != 100.0))
+    assert not np.any(two[4:])
+    assert len(np.unique(np.asarray(four.replay.priority))) > 4
+
+
+def test_every_iteration_plays_new_episodes(four: TrainState) -> None:
+    episodes = np.asarray(four.replay.episodes.state).reshape(4, -1)  # two rows for each iteration
+    assert len(np.unique(episodes, axis=0)) == 4
+
+
 def test_epsilon_follows_the_environment_steps_before_each_iteration(program: Program) -> None:
     start, episodes = run(program), run(program, 2).replay.episodes
     q = np.asarray(quick(METHOD.policy.unroll)(start.learner.values.online.policy, episodes).q)[:, :-1]
