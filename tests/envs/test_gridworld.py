@@ -396,7 +396,7 @@ def test_a_drawing_shows_both_agents_and_the_noisy_area_only_where_there_is_one(
         ({"columns": 11}, "columns=11 is odd, but the wall stands in the middle: choose 12"),
         ({"episode_limit": 0}, "episode_limit=0 is not"),
         ({"observation_noise": -1}, "observation_noise=-1 is not"),
-        ({"vision": "revesed"}, "unknown vision rule 'revesed'; known: full, origin, pomdp, reversed. Did you mean reversed?"),
+        ({"vision": "revesed"}, "unknown vision rule 'revesed'; known: full_observation, origin, pomdp, reversed. Did you mean reversed?"),
         ({"penalty": -1.0}, "penalty=-1.0 is not a finite number of at least 0"),
         ({"penalty": math.nan}, "penalty=nan is not a finite number"),
         ({"noisy_reward": -0.1}, "noisy_reward=-0.1 is not"),

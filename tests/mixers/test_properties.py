@@ -30,7 +30,7 @@ DUPLEX: dict[str, Mixer] = {
     "weighted": QPLEX(kernels=2, layers=2, hypernet=6),
     "unweighted": QPLEX(kernels=2, layers=1, hypernet=6, weighted=False),
     "three layers": QPLEX(kernels=3, layers=3, hypernet=6),
-    "attention": AttentionQPLEX(heads=3, embed=4, kernels=2, hypernet=6),
+    "attention": AttentionQPLEX(heads=4, embed=4, kernels=2, hypernet=6),
     "attention with weighted heads": AttentionQPLEX(heads=2, embed=4, kernels=2, layers=2, hypernet=6, weighted=True),
 }
 seeds = st.integers(0, 10_000)
@@ -172,7 +172,7 @@ def test_attention_weights_sum_to_the_number_of_heads(seed: int) -> None:
     values = np.zeros(AGENTS, np.float32)
     slope = np.asarray(gradient(mixer, net_of(mixer, seed), values, values, np.zeros(AGENTS, np.int32), state_of(seed))[1])
     assert np.all(slope > 0)
-    assert np.sum(slope) == pytest.approx(3.0, rel=1e-5)
+    assert np.sum(slope) == pytest.approx(4.0, rel=1e-5)
 
 
 def test_attention_reads_each_agents_own_features_at_the_head_of_the_state() -> None:
