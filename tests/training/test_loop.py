@@ -204,6 +204,7 @@ def fields(tree: Any, discrete: bool) -> list[np.ndarray]:
     return [np.asarray(x) for x in leaves if jnp.issubdtype(x.dtype, jnp.floating) != discrete]
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_are_the_seeds_alone(program: Program) -> None:
     several = Program(METHOD, BUDGET, Counted(), (3, SEED, 5))
     together = several.advance(several.init(), 0, 6)
