@@ -51,7 +51,7 @@ def episodes_from_pymarl(*, state: Any, obs: Any, avail_actions: Any, actions: A
         obs=jnp.asarray(obs),
         state=jnp.asarray(state),
         available=jnp.asarray(avail_actions).astype(bool),
-        action=jnp.asarray(np.asarray(actions)[:, :-1, :, 0], jnp.int32),
+        action=jnp.asarray(np.asarray(actions)[:, :-1, :, 0] * played[..., None], jnp.int32),
         reward=jnp.asarray(np.asarray(reward)[:, :-1, 0], jnp.float32) * played,
         terminated=jnp.asarray(ended & played),
         played=jnp.asarray(played),
@@ -69,6 +69,8 @@ def from_torch(net: PyTree, weights: Weights) -> PyTree:
             return leaf
         found = [_find(name, weights) for name in names]
         used.update(name for name, _ in found)
+        if odd := [name for name, array in found if array.shape != found[0][1].shape]:
+            raise UserError(f"weight {odd[0]} has another shape than {found[0][0]}: is it of the same sizes and options?")
         value = np.stack([array for _, array in found]) if "{}" in pattern else found[0][1]
         if value.shape not in (leaf.shape, (int(np.prod(leaf.shape[:2])), *leaf.shape[2:])):  # the gates of a GRU are one block there
             raise UserError(f"weight {pattern} has shape {value.shape}, expected {leaf.shape}: is it of the same sizes and options?")

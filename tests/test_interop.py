@@ -210,3 +210,18 @@ def test_a_network_that_is_not_given_is_named(missing: str) -> None:
     given = {name: to_torch(agent()) for name in ("agent", "predictor") if name != missing}
     with pytest.raises(UserError, match=f"weights of {missing} are missing"):
         learner_from_torch(Method(policy=POLICY, curiosity=ValueCuriosity()), SPEC, given)
+
+
+def test_heads_of_unequal_shape_are_refused_by_name() -> None:
+    net = filled(lambda key: MIXERS["qplex-attention"].init(key, SPEC), 0)
+    weights = to_torch(net) | {"attention_weight.key_extractors.1.weight": np.zeros((4, 7), np.float32)}
+    with pytest.raises(UserError, match=r"key_extractors\.1\.weight has another shape"):
+        from_torch(net, weights)
+
+
+def test_the_action_stored_after_the_last_step_is_padding() -> None:
+    golden = np.load(GOLDEN)
+    arrays = {name.removeprefix("batch/"): golden[name] for name in golden.files if name.startswith("batch/")}
+    arrays["actions"] = np.full_like(arrays["actions"], 2)
+    batch = episodes_from_pymarl(**arrays)
+    assert np.array_equal(np.asarray(batch.action), np.where(np.asarray(batch.played)[..., None], 2, 0) * np.ones(3, int))
