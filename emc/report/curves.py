@@ -78,7 +78,7 @@ def group_runs(runs: Sequence[RunDirectory]) -> list[Group]:
     """The runs by environment, method and configuration, each in the order given, but an unchanged preset before its variants."""
     members: dict[str, list[RunDirectory]] = {}
     for run in runs:
-        config = {name: value for name, value in _config(run).items() if name != "seeds"}
+        config = {name: value for name, value in configuration(run).items() if name != "seeds"}
         members.setdefault(json.dumps([_names(run), config], sort_keys=True), []).append(run)
     labels = _labels([same[0] for same in members.values()])
     groups = [_group(label, same) for label, same in zip(labels, members.values(), strict=True)]
@@ -110,7 +110,17 @@ def environment_of(run: RunDirectory) -> Environment | None:
 
 def read_lines(run: RunDirectory) -> list[dict[str, Any]]:
     """The metrics of a run, none if it has not got that far."""
-    return read_metrics(run.path / METRICS) if (run.path / METRICS).exists() else []
+    path = run.path / METRICS
+    lines = read_metrics(path) if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        if not all(isinstance(line.get(name), int) for name in ("seed", "steps")) or (line.get("kind") == "eval" and not _tested(line)):
+            raise UserError(f"{path}, line {number}: not a line that emc writes. Remove that line to see the rest.")
+    return lines
+
+
+def _tested(line: Mapping[str, Any]) -> bool:
+    """Whether a line has the test episodes that an evaluation must have."""
+    return all(isinstance(line.get(name), list) and line[name] for name in ("return", "won"))
 
 
 def scores(lines: Iterable[Mapping[str, Any]], winnable: bool) -> list[Curve]:
@@ -379,13 +389,13 @@ def _changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]:
     env_name, method_name = _names(run)
     title, usual = nearest_preset(run)
     if usual is None:
-        usual = next(_config(rival).get("method") for rival in among if _names(rival)[1] == method_name)
-    method = _config(run).get("method", usual)
+        usual = next(configuration(rival).get("method") for rival in among if _names(rival)[1] == method_name)
+    method = configuration(run).get("method", usual)
     changes = [(path, found) for path, found, _ in differences(method, usual)]
-    rivals = [_config(rival) for rival in among if _names(rival)[0] == env_name]
+    rivals = [configuration(rival) for rival in among if _names(rival)[0] == env_name]
     for part in ("env", "budget"):
         varied = {path for rival in rivals for path, _, _ in differences(rival.get(part), rivals[0].get(part))}
-        changes += [(path, at(_config(run), part, *path)) for path in sorted(varied)]
+        changes += [(path, at(configuration(run), part, *path)) for path in sorted(varied)]
     return [title, *(in_words(path, value) for path, value in changes)]
 
 
@@ -395,14 +405,14 @@ def nearest_preset(run: RunDirectory) -> tuple[str, Any]:
     known = {preset: to_json(table[name].method) for preset, table in PRESETS.items() if name in table}
     if not known:
         return name, None
-    preset = min(known, key=lambda preset: len([*differences(_config(run).get("method"), known[preset])]))
+    preset = min(known, key=lambda preset: len([*differences(configuration(run).get("method"), known[preset])]))
     return (name if preset == next(iter(PRESETS)) else f"{name} ({preset})"), known[preset]
 
 
 def task_title(groups: Sequence[Group]) -> str:
     """The environment, with what differs from its defaults in all of these groups."""
     usual = usual_environment(groups[0].runs[0])
-    changes = [differences(_config(group.runs[0]).get("env", usual), usual) if usual else () for group in groups]
+    changes = [differences(configuration(group.runs[0]).get("env", usual), usual) if usual else () for group in groups]
     words = [[in_words(path, value) for path, value, _ in own] for own in changes]
     return ", ".join([groups[0].env_name, *(phrase for phrase in words[0] if all(phrase in own for own in words))])
 
@@ -447,9 +457,13 @@ def at(value: Any, *path: str) -> Any:
     return value
 
 
-def _config(run: RunDirectory) -> dict[str, Any]:
-    config = run.manifest.get("config")
-    return cast(dict[str, Any], config) if isinstance(config, dict) else {}
+def configuration(run: RunDirectory) -> dict[str, Any]:
+    """Every field of a run; those that are younger than the run have their defaults."""
+    try:
+        return cast(dict[str, Any], to_json(config_of(run)))
+    except UserError:
+        config = run.manifest.get("config")
+        return cast(dict[str, Any], config) if isinstance(config, dict) else {}
 
 
 def _names(run: RunDirectory) -> tuple[str, str]:

@@ -29,6 +29,7 @@ from emc.report.curves import (
     as_svg,
     at,
     colour_of,
+    configuration,
     count,
     differences,
     environment_of,
@@ -251,7 +252,7 @@ def _configuration(run: RunDirectory) -> str:
         ("config", part, *path): value
         for part, reference in usual.items()
         if reference is not None
-        for path, _, value in differences(at(run.manifest, "config", part), reference)
+        for path, _, value in differences(configuration(run).get(part), reference)
     }
     tables: list[str] = []
     for name, fields in (("Configuration", ["config"]), ("Versions and machine", sorted(run.manifest.keys() - {"config"}))):

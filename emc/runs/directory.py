@@ -174,7 +174,7 @@ class RunDirectory:
             except (KeyError, TypeError, ValueError, AttributeError):
                 warnings.append(f"{self._checkpoint_path(step)}: was not written by a run.")
         if not warnings:
-            raise RunError(f"{self.path}: has no checkpoint yet. Start a new run.")
+            raise RunError(f"{self.path}: has no checkpoint yet. Wait for its first one, or begin it again with `emc resume`.")
         raise RunError(f"{self.path}: no checkpoint can be used. The newest: {warnings[0]}")
 
     def steps(self) -> list[int]:

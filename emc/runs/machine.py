@@ -27,6 +27,21 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+def differences(before: Any) -> str:
+    """What of the machine described before is another now and may change rounding; empty if nothing."""
+    now = describe_machine()
+    known: dict[str, Any] = before if isinstance(before, dict) else {}
+    found = {
+        **{name: (known.get("packages", {}).get(name), now["packages"][name]) for name in ("jax", "jaxlib")},
+        **{name: (known.get(name), now[name]) for name in ("platform", "device")},
+    }
+    return ", ".join(f"{name} was {_words(old)}, is {_words(new)}" for name, (old, new) in found.items() if old != new)
+
+
+def _words(value: Any) -> str:
+    return " ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
+
+
 def version_of(package: str) -> str | None:
     """Installed version, if installed."""
     try:

@@ -26,10 +26,10 @@ import numpy as np
 from emc.errors import RunError, UserError
 from emc.runs.config import RunConfig, from_json, to_json
 from emc.runs.directory import RunDirectory
-from emc.runs.machine import describe_machine
-from emc.training.loop import Maps, Program, Tally, TrainState
+from emc.runs.lines import Reading, eval_line, map_line, summary, train_line
+from emc.runs.machine import describe_machine, differences
+from emc.training.loop import Program, TrainState
 from emc.training.plan import check_fits, plan
-from emc.training.rollout import Outcome
 
 MAPS, SPEED, END = "maps.jsonl", "speed.jsonl", "end.jsonl"
 SNAPSHOTS = 20  # of the maps, over a whole run
@@ -95,6 +95,7 @@ class Progress:
     iteration: int = 0
     evaluations: int = 0
     evaluated_at: int = -1  # steps at the last evaluation
+    logged_at: int = -1  # steps at the last training line
     snapshots: int = 0
     finished: bool = False
 
@@ -125,6 +126,7 @@ def resume(path: Path, keeping: Keeping = Keeping(), display: Display = Silent()
     run = RunDirectory.open(path)
     config = config_of(run)
     with run:
+        check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
         program = Program(config.method, config.budget, config.env, config.seeds)
         session = _Session(run, config, program, keeping, display)
         if not run.steps():
@@ -140,6 +142,8 @@ def resume(path: Path, keeping: Keeping = Keeping(), display: Display = Silent()
             raise RunError(f"{run.path}: finished at step {restored.step}. Start a new run with more --steps to train longer.")
         for warning in restored.warnings:
             display.note(f"skipped a checkpoint: {warning}")
+        if changed := differences(run.manifest.get("machine")):
+            display.note(f"not the machine this run began on, so its numbers may differ in the last digits: {changed}")
         run.truncate(restored.sizes)
         session.drive(jax.tree.map(jnp.asarray, restored.tree), progress)
     return run
@@ -151,19 +155,6 @@ def config_of(run: RunDirectory) -> RunConfig:
     if not isinstance(config, RunConfig):
         raise RunError(f"{run.path}: its manifest holds no configuration. Use the version of emc that made it.")
     return config
-
-
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """What one seed has to say at an evaluation."""
-
-    seed: int
-    steps: Any
-    episodes: Any
-    updates: Any
-    tally: Tally
-    maps: Maps
-    outcome: Outcome
 
 
 class _Session:
@@ -195,6 +186,8 @@ class _Session:
                     evaluated = self._evaluation_due(state, progress, over)
                     if evaluated:
                         state, progress = self._evaluate(state, progress)
+                    elif _steps(state) >= self._next_log(progress):
+                        state, progress = self._log(state, []), dataclasses.replace(progress, logged_at=_steps(state))
                     if over or (evaluated and self.enough(self.latest)):
                         self.run.append([{"steps": _steps(state), "reason": "budget" if over else "enough"}], END)
                         self._save(state, dataclasses.replace(progress, finished=True))
@@ -212,9 +205,10 @@ class _Session:
         """Run until the next evaluation at the latest, and no longer than the host may look away."""
         # Episodes are never longer than the limit, so this many iterations cannot overshoot by more than the last one.
         longest = self.budget.parallel_envs * self.config.env.spec.episode_limit
-        next_stop = min(self._next_evaluation(progress) - _steps(state), self.budget.steps - self._slowest(state))
+        next_line = min(self._next_evaluation(progress), self._next_log(progress))
+        next_stop = min(next_line - _steps(state), self.budget.steps - self._slowest(state))
         affordable = max(1, int(LOOK_SECONDS / self.seconds_per_iteration))
-        self.count = min(max(1, next_stop // longest), affordable, 2 * self.count)  # iterations that learn are slower than the first
+        self.count = min(max(1, int(next_stop // longest)), affordable, 2 * self.count)  # iterations that learn are slower than the first
         count = self.count
         before = time.monotonic()
         state = jax.block_until_ready(self.program.advance(state, progress.iteration, count))
@@ -229,6 +223,11 @@ class _Session:
             return 1
         return (progress.evaluated_at // self.budget.evaluate_every + 1) * self.budget.evaluate_every
 
+    def _next_log(self, progress: Progress) -> float:
+        """Training lines come with every evaluation, and on multiples of their own interval if there is one."""
+        every = self.budget.log_every
+        return (max(progress.logged_at, 0) // every + 1) * every if every else math.inf
+
     def _evaluation_due(self, state: TrainState, progress: Progress, over: bool) -> bool:
         """By the seed that is furthest, so that none is tested more coarsely than asked; and at the end."""
         steps = _steps(state)
@@ -239,29 +238,37 @@ class _Session:
         return int(np.min(np.asarray(state.env_steps)))
 
     def _evaluate(self, state: TrainState, progress: Progress) -> tuple[TrainState, Progress]:
-        readings = self._readings(state, self.program.evaluate(state, progress.evaluations))
-        lines = [line for reading in readings for line in (_train_line(reading, self.config), _eval_line(reading))]
-        self.run.append(lines)
+        outcomes = self._by_seed(self.program.evaluate(state, progress.evaluations))
+        readings = self._readings(state)
+        state = self._log(state, [eval_line(reading, outcome) for reading, outcome in zip(readings, outcomes, strict=True)])
         steps = _steps(state)
         speed = {"steps": steps, "seconds": time.monotonic() - self.began, "steps_since_start": steps - self.first_steps}
         self.run.append([speed], SPEED)
-        self.latest = _summary(lines)
-        self._show(state)
-        state = eqx.tree_at(lambda s: s.tally, state, jax.tree.map(jnp.zeros_like, state.tally))
         if steps * SNAPSHOTS >= (progress.snapshots + 1) * self.budget.steps and self.config.env.spec.map_shape != (0, 0):
-            self.run.append([_map_line(reading) for reading in readings], MAPS)
+            self.run.append([map_line(reading) for reading in readings], MAPS)
             state = eqx.tree_at(lambda s: s.maps, state, jax.tree.map(jnp.zeros_like, state.maps))
             progress = dataclasses.replace(progress, snapshots=steps * SNAPSHOTS // self.budget.steps)
-        return state, dataclasses.replace(progress, evaluations=progress.evaluations + 1, evaluated_at=steps)
+        return state, dataclasses.replace(progress, evaluations=progress.evaluations + 1, evaluated_at=steps, logged_at=steps)
 
-    def _readings(self, state: TrainState, outcome: Outcome) -> list[Reading]:
+    def _log(self, state: TrainState, tests: list[dict[str, Any]]) -> TrainState:
+        """Write what training was like since the last line, and the given tests."""
+        lines = [train_line(reading, self.config.method) for reading in self._readings(state)] + tests
+        self.run.append(sorted(lines, key=lambda line: self.config.seeds.index(line["seed"])))
+        self.latest |= summary(lines)
+        self._show(state)
+        return eqx.tree_at(lambda s: s.tally, state, jax.tree.map(jnp.zeros_like, state.tally))
+
+    def _readings(self, state: TrainState) -> list[Reading]:
         """What each seed has to say, on the host."""
-        seeds = self.config.seeds
         counters = (state.env_steps, state.replay.added, state.learner.values.updates)
-        values: Any = jax.device_get((*counters, state.tally, state.maps, outcome))
-        if len(seeds) == 1:
-            return [Reading(seeds[0], *values)]
-        return [Reading(seed, *jax.tree.map(operator.itemgetter(i), values)) for i, seed in enumerate(seeds)]
+        values = self._by_seed((*counters, state.tally, state.maps))
+        return [Reading(seed, *one) for seed, one in zip(self.config.seeds, values, strict=True)]
+
+    def _by_seed(self, tree: Any) -> list[Any]:
+        """The tree of each seed, on the host."""
+        values: Any = jax.device_get(tree)
+        count = len(self.config.seeds)
+        return [values] if count == 1 else [jax.tree.map(operator.itemgetter(i), values) for i in range(count)]
 
     def _check_finite(self, state: TrainState) -> None:
         broken = {name for name, flags in state.tally.broken.items() if np.any(np.asarray(flags))}
@@ -294,56 +301,6 @@ def _stem(name: str) -> str:
 def _steps(state: TrainState) -> int:
     """Environment steps of the seed that is furthest."""
     return int(np.max(np.asarray(state.env_steps)))
-
-
-def _train_line(reading: Reading, config: RunConfig) -> dict[str, Any]:
-    """What training was like since the last line."""
-    tally, steps = reading.tally, int(reading.steps)
-    episodes, updates = max(int(tally.episodes), 1), int(tally.updates)
-    line: dict[str, Any] = {
-        "kind": "train",
-        "seed": reading.seed,
-        "steps": steps,
-        "episodes": int(reading.episodes),
-        "updates": int(reading.updates),
-        "epsilon": float(config.method.epsilon(jnp.asarray(steps))),
-        "return": float(tally.returns) / episodes,
-        "win_rate": int(tally.wins) / episodes,
-        "length": int(tally.steps) / episodes,
-    }
-    return line | ({name: float(total) / updates for name, total in sorted(tally.metrics.items())} if updates else {})
-
-
-def _eval_line(reading: Reading) -> dict[str, Any]:
-    """Each test episode as it was."""
-    outcome = reading.outcome
-    return {
-        "kind": "eval",
-        "seed": reading.seed,
-        "steps": int(reading.steps),
-        "return": np.asarray(outcome.episode_return).tolist(),
-        "length": np.asarray(outcome.length).tolist(),
-        "won": np.asarray(outcome.won).tolist(),
-    }
-
-
-def _map_line(reading: Reading) -> dict[str, Any]:
-    """Where agents went and what was novel since the last snapshot."""
-    maps = {name: np.asarray(value).tolist() for name, value in vars(reading.maps).items()}
-    return {"seed": reading.seed, "steps": int(reading.steps)} | maps
-
-
-def _summary(lines: list[dict[str, Any]]) -> dict[str, float]:
-    """Means over seeds of the newest lines."""
-    train, test = [line for line in lines if line["kind"] == "train"], [line for line in lines if line["kind"] == "eval"]
-    names = [name for name in train[0] if isinstance(train[0][name], float)]
-    summary = {
-        f"train_{name}" if name in ("return", "win_rate", "length") else name: float(np.mean([t[name] for t in train])) for name in names
-    }
-    return summary | {
-        "eval_return": float(np.mean([line["return"] for line in test])),
-        "eval_win_rate": float(np.mean([line["won"] for line in test])),
-    }
 
 
 @contextlib.contextmanager

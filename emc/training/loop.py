@@ -35,11 +35,12 @@ class Budget:
     steps: int = 505_000  # environment steps of training
     evaluate_every: int = 1_000  # environment steps between evaluations
     test_episodes: int = 30  # complete greedy episodes per evaluation
+    log_every: int = 0  # environment steps between lines about training; 0: only with each evaluation
     parallel_envs: int = 1  # environments stepped side by side; gradient steps per episode do not depend on it
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            check_size(field.name, vars(self)[field.name], "choose a smaller or larger one", low=1)
+            check_size(field.name, vars(self)[field.name], "choose a smaller or larger one", low=0 if field.name == "log_every" else 1)
 
 
 class Tally(eqx.Module):

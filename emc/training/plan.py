@@ -59,15 +59,31 @@ def available_bytes() -> int | None:
     stats = jax.devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
-    try:
-        with Path("/proc/meminfo").open() as file:
-            entries = dict(line.split(":", 1) for line in file)
-        return int(entries["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        pass
+    limits = [limit for limit in (_container_bytes(), _system_bytes()) if limit is not None]
+    if limits:
+        return min(limits)
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _system_bytes(file: Path = Path("/proc/meminfo")) -> int | None:
+    """What Linux could still hand out."""
+    try:
+        entries = dict(line.split(":", 1) for line in file.read_text().splitlines())
+        return int(entries["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _container_bytes(group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What a container's own limit leaves, if it has one; file caches count as free."""
+    try:
+        caches = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        return limit - used + int(caches["inactive_file"])
+    except (OSError, KeyError, ValueError):  # no such limit ("max"), or another system
         return None
 
 

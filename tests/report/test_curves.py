@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from emc.envs.registry import make_env
+from emc.errors import UserError
 from emc.methods import METHODS, make_method
 from emc.report.curves import (
     DARK,
@@ -20,12 +21,14 @@ from emc.report.curves import (
     as_svg,
     colour_of,
     common_grid,
+    configuration,
     group_runs,
     in_words,
     interpolated,
     middle_half,
     plot_curves,
     plot_diagnostics,
+    read_lines,
     running_mean,
     scores,
     task_title,
@@ -246,3 +249,18 @@ def test_importing_the_report_loads_no_plotting() -> None:
     program = "import sys, emc.report.page, emc.report.animation; print(*({'matplotlib', 'PIL'} & {*sys.modules}))"
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    "line", [{"kind": "eval", "seed": 0}, {"steps": 3, "kind": "train"}, {"kind": "eval", "seed": 0, "steps": 3, "won": []}]
+)
+def test_lines_that_are_not_ours_are_named(tmp_path: Path, line: dict[str, object]) -> None:
+    run = new_run(tmp_path, [evaluation(0, 10, [True]), line])
+    with pytest.raises(UserError, match="line 2: not a line that emc writes"):
+        read_lines(run)
+
+
+def test_a_run_from_before_a_field_existed_has_its_default(tmp_path: Path) -> None:
+    run = new_run(tmp_path, win_rates(0, {10: 0.5}))
+    del run.manifest["config"]["budget"]["log_every"]
+    assert configuration(run)["budget"]["log_every"] == 0

@@ -14,6 +14,7 @@ from emc.methods import Method
 from emc.policies import RecurrentQ
 from emc.runs.config import RunConfig
 from emc.runs.jsonl import read_metrics
+from emc.runs.machine import describe_machine, differences
 from emc.runs.session import END, start
 from emc.training.loop import Budget
 
@@ -70,3 +71,32 @@ def test_what_could_never_be_loaded_again_is_not_trained() -> None:
         config(method=Mine())
     with pytest.raises(UserError, match="different whole numbers"):
         config(seeds=(1, 1))
+
+
+def test_training_is_logged_on_its_own_interval_and_with_every_evaluation(tmp_path: Path) -> None:
+    often = dataclasses.replace(BUDGET, log_every=15)
+    usual, finer = (
+        read_metrics(start(config(budget=budget, seeds=(0,)), tmp_path / name).path / "metrics.jsonl")
+        for name, budget in {"usual": BUDGET, "finer": often}.items()
+    )
+    tests = [line for line in usual if line["kind"] == "eval"]
+    assert [line for line in finer if line["kind"] == "eval"] == tests  # looking more often changes nothing
+    assert [line["steps"] for line in usual if line["kind"] == "train"] == [line["steps"] for line in tests]
+    logged = [line["steps"] for line in finer if line["kind"] == "train"]
+    assert set(logged) > {line["steps"] for line in tests}
+    limit = ENV.spec.episode_limit
+    assert all(later // 15 > earlier // 15 and later - earlier < 15 + limit for earlier, later in itertools.pairwise(logged[1:-1]))
+    # No episode is lost or counted twice, wherever lines are written.
+    for lines in (usual, finer):
+        train = [line for line in lines if line["kind"] == "train"]
+        episodes = [0, *(line["episodes"] for line in train)]
+        played = [line["length"] * (after - before) for line, before, after in zip(train, episodes, episodes[1:], strict=False)]
+        assert sum(played) == pytest.approx(train[-1]["steps"])
+
+
+def test_going_on_with_other_versions_says_so() -> None:
+    machine = describe_machine()
+    assert differences(machine) == ""
+    other = {**machine, "packages": {**machine["packages"], "jax": "0.1"}, "device": {"platform": "gpu", "kind": "X", "count": 1}}
+    assert differences(other).startswith(f"jax was 0.1, is {machine['packages']['jax']}, device was gpu X 1, is ")
+    assert "jax was None" in differences("nothing we know")
