@@ -1,4 +1,4 @@
-"""Environments by name, each with how long to train on it and how often to test (the released configurations)."""
+"""Environments by name, each with how long to train on it and how often to test (the released configurations, where there are any)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from emc.envs.base import Environment
 from emc.envs.gridworld import Gridworld
+from emc.envs.matrix import NStepGame, OneStepGame, TwoStepGame
 from emc.envs.predator_prey import PredatorPrey
 from emc.names import lookup
 
@@ -30,6 +31,9 @@ TASKS: Mapping[str, Task] = {
     for task in (
         Task("gridworld", Gridworld, 505_000, 1_000, 30, "two agents on two sides of a wall must reach their goals at the same time"),
         Task("predator-prey", PredatorPrey, 1_100_000, 10_000, 16, "eight predators catch prey in pairs; a lone attempt is punished"),
+        Task("one-step-game", OneStepGame, 10_000, 500, 10, "one table of payoffs, its best entry among the most costly mistakes (QTRAN)"),
+        Task("two-step-game", TwoStepGame, 20_000, 1_000, 10, "one agent chooses between a safe table and a better one (QMIX)"),
+        Task("n-step-game", NStepGame, 105_000, 1_000, 64, "two branches to keep to, the better one found only at its end (MAVEN)"),
     )
 }
 

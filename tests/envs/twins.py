@@ -201,3 +201,46 @@ class PredatorPreyTwin:
             "truncated": self.steps == self.episode_limit and not over,
             "won": False,
         }
+
+
+@dataclasses.dataclass
+class NStepGameTwin:
+    """MAVEN's game of several steps."""
+
+    steps: int = 10
+    good_branches: int = 2
+
+    def reset(self) -> dict[str, Any]:
+        self.past: list[tuple[int, int]] = []
+        self.earned = 0
+        return self.show(0, over=False)
+
+    def step(self, first: int, second: int) -> dict[str, Any]:
+        self.past.append((first, second))
+        branch = self.past[0]
+        if self.steps > 1 and len(self.past) == self.steps and branch == (0, 0):
+            pay = 4 if first == second == 1 else 1
+        elif self.good_branches == 2 and branch[0] != branch[1]:
+            pay = 0
+        else:
+            pay = 1 if (first, second) == branch else 0
+        self.earned += pay
+        return self.show(pay, over=pay == 0 or len(self.past) == self.steps)
+
+    def show(self, pay: int, over: bool) -> dict[str, Any]:
+        state = [0] * (self.steps + 1)
+        state[len(self.past)] = 1
+        if self.steps > 1:
+            branch = [0] * 4
+            branch[[(0, 0), (0, 1), (1, 0), (1, 1)].index(self.past[0] if self.past else (0, 0))] = 1
+            state += branch
+        best = 1 if self.steps == 1 else self.steps - 1 + 4
+        return {
+            "obs": np.array([state, state]),
+            "state": np.array(state),
+            "available": np.ones((2, 2), bool),
+            "reward": float(pay),
+            "terminated": over,
+            "truncated": False,
+            "won": over and self.earned == best,
+        }
