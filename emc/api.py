@@ -15,11 +15,12 @@ from emc.envs.base import Environment
 from emc.envs.registry import Task, task
 from emc.errors import UserError
 from emc.methods import Method, make_method
-from emc.parts import Policy
-from emc.policies.exploration import greedy
+from emc.parts import Actors
+from emc.policies.exploration import act_greedily
 from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
 from emc.runs.session import Display, Keeping, Silent, config_of, start
+from emc.training.learner import actors_of
 from emc.training.loop import Budget, Program
 
 
@@ -64,14 +65,23 @@ def train(
 class LoadedPolicy:
     """Trained agents, acting greedily; call `reset` at the start of every episode."""
 
-    def __init__(self, policy: Policy, net: Any, env: Environment, seed: int = 0):
-        self.policy, self.net, self.env, self.spec, self.seed = policy, net, env, env.spec, seed
-        self._step = jax.jit(policy.step)
-        self.reset()
+    def __init__(self, actors: Actors, env: Environment, seed: int = 0):
+        self.actors, self.env, self.spec, self.seed = actors, env, env.spec, seed
+        self._key = jax.random.key(seed)
+        self._step = jax.jit(act_greedily)
+        self._carry: Any = None
+        if not actors.policy.reads_first_state:
+            self.reset()
 
-    def reset(self) -> None:
-        """Forget the episode so far."""
-        self._carry = self.policy.begin(self.net, self.spec)
+    def reset(self, state: Any = None) -> None:
+        """Forget the episode so far; `state` is the global state it begins in, which few methods need."""
+        if state is None and self.actors.policy.reads_first_state:
+            raise UserError("these agents decide on how to begin from the global state: give it as reset(state=...)")
+        first = np.zeros(self.spec.state_size) if state is None else np.asarray(state)
+        if first.shape != (self.spec.state_size,):
+            raise UserError(f"state has shape {first.shape}, this policy expects {(self.spec.state_size,)}")
+        self._key, key = jax.random.split(self._key)
+        self._carry = self.actors.policy.begin(self.actors.net, self.actors.state, jnp.asarray(first), key, self.spec)
         self._previous = jnp.full(self.spec.n_agents, -1)
 
     def act(self, obs: Any, available: Any) -> np.ndarray:
@@ -81,8 +91,10 @@ class LoadedPolicy:
         for name, array in {"obs": obs, "available": available}.items():
             if array.shape != wanted[name]:
                 raise UserError(f"{name} has shape {array.shape}, this policy expects {wanted[name]}")
-        self._carry, q = self._step(self.net, self._carry, obs, self._previous)
-        self._previous = greedy(q, jnp.asarray(available))
+        if self._carry is None:
+            raise UserError("call reset(state=...) before the first action")
+        self._key, key = jax.random.split(self._key)
+        self._carry, self._previous = self._step(self.actors, self._carry, obs, available, self._previous, key)
         return np.asarray(self._previous)
 
 
@@ -95,7 +107,7 @@ def load(run: str | Path, seed: int | None = None) -> LoadedPolicy:
         raise UserError(f"seed {seed} was not trained in this run; it has {', '.join(map(str, config.seeds))}")
     program = Program(config.method, config.budget, config.env, config.seeds)
     state = directory.latest_checkpoint(jax.eval_shape(program.init)).tree
-    net = state.learner.values.online.policy
+    actors = actors_of(config.method, state.learner)
     if len(config.seeds) > 1:
-        net = jax.tree.map(lambda x: x[config.seeds.index(chosen)], net)
-    return LoadedPolicy(config.method.policy, jax.tree.map(jnp.asarray, net), config.env, chosen)
+        actors = jax.tree.map(lambda x: x[config.seeds.index(chosen)], actors)
+    return LoadedPolicy(jax.tree.map(jnp.asarray, actors), config.env, chosen)

@@ -263,8 +263,8 @@ def evaluate(words: list[str]) -> None:
         raise UserError(f"--episodes {flags.episodes} is more than is played side by side; the most is {MOST_EPISODES}")
     policy = load(words[0], flags.trained_seed)
     prepare_jax()
-    _, outcome = jax.jit(lambda env, net, key: play(env, policy.policy, net, key, jnp.zeros(()), flags.episodes))(
-        policy.env, policy.net, jax.random.key(flags.seed)
+    _, outcome = jax.jit(lambda env, actors, key: play(env, actors, key, jnp.zeros(()), flags.episodes))(
+        policy.env, policy.actors, jax.random.key(flags.seed)
     )
     returns = np.asarray(outcome.episode_return)
     if policy.spec.winnable:
@@ -296,7 +296,7 @@ def _rendered(run: Path, out: Path, seed: int = 0, trained_seed: int | None = No
     from emc.report.animation import animate, record
 
     policy = load(run, trained_seed)
-    animate(policy.env, record(policy.env, policy.policy, policy.net, jax.random.key(seed)), out)
+    animate(policy.env, record(policy.env, policy.actors, jax.random.key(seed)), out)
     return out
 
 
@@ -335,13 +335,16 @@ def _reported(paths: list[Path], out: Path | None) -> Path:
 
 
 def methods(words: list[str]) -> None:
+    from emc.curiosity import NoCuriosity
+    from emc.memory import NoMemory
     from emc.methods import METHODS
 
     _parse("emc methods", Nothing, words)
     for name, entry in METHODS.items():
         method = entry.method
-        parts = (method.mixer, method.curiosity, method.memory, method.replay)
-        print(f"{name:<10}  {entry.about} ({entry.paper}): {' + '.join(type(part).__name__ for part in parts)}")
+        parts = (method.policy, method.mixer, method.loss, method.curiosity, method.memory, method.replay)
+        composed = " + ".join(type(part).__name__ for part in parts if part not in (NoCuriosity(), NoMemory()))
+        print(f"{name:<12}  {entry.about} ({entry.paper}): {composed}")
 
 
 def envs(words: list[str]) -> None:

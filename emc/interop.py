@@ -14,6 +14,8 @@ Where the released code has one number for both, the inference and the curiosity
     hypernet_embed -> mixer.hypernet            weighted_head -> mixer.weighted          n_head -> mixer.heads
     attend_reg_coef -> mixer.regularisation     curiosity_scale -> curiosity.weight.start
     curiosity_decay_rate, _cycle, _stop -> curiosity.weight.rate, .every, .floor         soft_update_tau -> curiosity.soft_update
+    w -> loss.alpha                             central_mixing_embed_dim -> loss.central_mixer.width
+    opt_loss -> loss.optimum_weight             nopt_min_loss -> loss.bound_weight       QTRAN's mixing_embed_dim -> loss.width
     emdqn_loss_weight -> memory.weight          target_update_interval -> target_interval, in gradient steps: a copy after every so many;
                                                 the released counter also counts the episodes before the first gradient step
 
@@ -23,20 +25,24 @@ Names and layouts are PyTorch's `state_dict`: linear weights `[out, in]`, GRU we
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from emc.curiosity import ValueCuriosity
+from emc.curiosity.value import ValueCuriosityState
 from emc.errors import UserError
 from emc.losses.fitting import ValueState
+from emc.losses.joint import QtranNet
+from emc.losses.weighted import CentralNet
 from emc.methods import Method
+from emc.names import lookup
 from emc.parts import Nets
-from emc.training.learner import LearnerState, init_learner, value_function
+from emc.training.learner import LearnerState, init_learner
 from emc.types import EnvSpec, Episodes
 
 Weights = Mapping[str, Any]
@@ -96,36 +102,64 @@ def to_torch(net: PyTree) -> dict[str, np.ndarray]:
 
 
 def learner_from_torch(method: Method, spec: EnvSpec, weights: Mapping[str, Weights], seed: int = 0) -> LearnerState:
-    """A learner before its first update, with given weights: `agent`, and where the method has them `mixer`, `curiosity`, `predictor`.
+    """A learner before its first update, with given weights, network by network (see `networks_of`).
 
-    Optimisers start empty and targets as copies, unless given: `target_agent`, `target_mixer`, `target_curiosity`, `soft_target`. A missing
-    `curiosity` starts as a copy of `agent`, as in the released code.
+    Optimisers start empty and targets as copies, unless given (`target_agent`, `target_mixer`, ..., `soft_target`). A missing `curiosity`
+    starts as a copy of `agent`, as in the released code.
     """
-    known = {"agent", "mixer", "curiosity", "predictor", "target_agent", "target_mixer", "target_curiosity", "soft_target"}
-    if strange := sorted(set(weights) - known):
-        raise UserError(f"unknown networks {', '.join(strange)}; known: {', '.join(sorted(known))}")
-    for name in ("agent", *(["predictor"] if isinstance(method.curiosity, ValueCuriosity) else [])):
-        if name not in weights:
+    state = init_learner(method, spec, jax.random.key(seed))
+    places = networks_of(state)
+    for name in weights:
+        lookup("network", name, places)
+    given = dict(weights)
+    if "curiosity" in places and "agent" in weights:
+        given.setdefault("curiosity", weights["agent"])
+    for name, place in places.items():
+        copies = place.copy_of is not None
+        if name not in given and not copies and jax.tree.leaves(place.get(state)):
             raise UserError(f"the weights of {name} are missing; given: {', '.join(sorted(weights)) or 'none'}")
-    fresh = init_learner(method, spec, jax.random.key(seed))
-    nets = fresh.values.online
-    online = Nets(from_torch(nets.policy, weights["agent"]), from_torch(nets.mixer, weights.get("mixer", {})), nets.loss)
-    values = value_function(method).start(online)
-    target = Nets(_given(online.policy, weights.get("target_agent")), _given(online.mixer, weights.get("target_mixer")), nets.loss)
-    state = dataclasses.replace(fresh, values=dataclasses.replace(values, target=target))
-    if not isinstance(method.curiosity, ValueCuriosity):
-        return state
-    phi = state.curiosity.values.online
-    phi = Nets(from_torch(phi.policy, weights.get("curiosity", weights["agent"])), phi.mixer, phi.loss)
-    predictor = from_torch(state.curiosity.predictor, weights["predictor"])
-    curiosity = method.curiosity.start(method.policy, phi, predictor)
-    phi_target = dataclasses.replace(phi, policy=_given(phi.policy, weights.get("target_curiosity")))
-    curiosity = dataclasses.replace(
-        curiosity,
-        values=dataclasses.replace(curiosity.values, target=phi_target),
-        soft=_given(phi.policy, weights.get("soft_target")),
-    )
-    return dataclasses.replace(state, curiosity=curiosity)
+        if name in given:
+            state = place.set(state, from_torch(place.get(state), given[name]))
+        elif copies:
+            state = place.set(state, jax.tree.map(jnp.copy, places[str(place.copy_of)].get(state)))
+    return state
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a learner keeps one network."""
+
+    get: Callable[[LearnerState], PyTree]
+    copy_of: str | None = None  # the network that it starts as a copy of
+
+    def set(self, state: LearnerState, net: PyTree) -> LearnerState:
+        """The learner with another network there."""
+        return eqx.tree_at(self.get, state, net, is_leaf=lambda x: isinstance(x, tuple) and not x)
+
+
+def networks_of(state: LearnerState) -> dict[str, Place]:
+    """The networks of a learner under the released code's names.
+
+    `agent` and `mixer` (QTRAN's joint network is its mixer there), `central_agent` and `central_mixer` of weighted QMIX, their targets;
+    `curiosity`, `target_curiosity`, `soft_target` and `predictor` of EMC.
+    """
+    own = state.values.online.loss
+    found: dict[str, Place] = {}
+
+    def pair(name: str, get: Callable[[Nets], PyTree], of: Callable[[LearnerState], ValueState] = lambda s: s.values) -> None:
+        found[name] = Place(lambda s: get(of(s).online))
+        found[f"target_{name}"] = Place(lambda s: get(of(s).target), copy_of=name)
+
+    pair("agent", lambda nets: nets.policy)
+    pair("mixer", (lambda nets: nets.loss) if isinstance(own, QtranNet) else (lambda nets: nets.mixer))
+    if isinstance(own, CentralNet):
+        pair("central_agent", lambda nets: nets.loss.agent)
+        pair("central_mixer", lambda nets: nets.loss.mixer)
+    if isinstance(state.curiosity, ValueCuriosityState):
+        pair("curiosity", lambda nets: nets.policy, lambda s: s.curiosity.values)
+        found["soft_target"] = Place(lambda s: s.curiosity.soft, copy_of="curiosity")
+        found["predictor"] = Place(lambda s: s.curiosity.predictor)
+    return found
 
 
 def copy_targets(learner: LearnerState) -> LearnerState:
@@ -135,11 +169,6 @@ def copy_targets(learner: LearnerState) -> LearnerState:
         return dataclasses.replace(values, target=values.online)
 
     return jax.tree.map(lambda x: copied(x) if isinstance(x, ValueState) else x, learner, is_leaf=lambda x: isinstance(x, ValueState))
-
-
-def _given(net: PyTree, weights: Weights | None) -> PyTree:
-    """The net with other weights, or a copy of it where none are given."""
-    return jax.tree.map(jnp.copy, net) if weights is None else from_torch(net, weights)
 
 
 def _torch_name(net: PyTree, path: tuple[Any, ...]) -> str:

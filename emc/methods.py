@@ -11,15 +11,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
-from emc.curiosity import NoCuriosity, ValueCuriosity
+from emc.curiosity import RND, NoCuriosity, ValueCuriosity
 from emc.errors import UserError
-from emc.losses import TD
+from emc.losses import TD, CentralTD, Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
 from emc.names import check_size, lookup
-from emc.parts import Curiosity, Memory, Mixer, Part, Policy, ValueLoss
-from emc.policies import RecurrentQ
+from emc.optimisers import Adam, Optimiser, RMSprop
+from emc.parts import Curiosity, Memory, Mixer, Policy, ValueLoss
+from emc.policies import Maven, RecurrentQ, Rode
 from emc.sampling import Prioritised, Sampler, Uniform
 from emc.schedules import DecayingWeight, Epsilon
 
@@ -35,12 +37,14 @@ class Method:
     memory: Memory = NoMemory()
     replay: Sampler = Uniform()
     epsilon: Epsilon = Epsilon()
+    optimiser: Optimiser = RMSprop()
     gamma: float = 0.9  # discount; 0.99 in later configurations of the released baselines
-    learning_rate: float = 5e-4  # RMSprop
+    learning_rate: float = 5e-4
     gradient_clip: float = 10.0  # joint norm of agents and mixer
     batch_episodes: int = 32
     replay_episodes: int = 5_000
     updates_per_episode: int = 1  # gradient steps for each collected episode, whatever the number of parallel environments
+    episodes_per_update: int = 1  # collected episodes for each of those gradient steps
     target_interval: int = 200  # gradient steps between copies to the target
 
     def __post_init__(self) -> None:
@@ -50,7 +54,7 @@ class Method:
             value = vars(self)[name]
             if not (math.isfinite(value) and value > 0):
                 raise UserError(f"{name}={value} must be a number above 0")
-        for name in ("batch_episodes", "replay_episodes", "updates_per_episode", "target_interval"):
+        for name in ("batch_episodes", "replay_episodes", "updates_per_episode", "episodes_per_update", "target_interval"):
             check_size(name, vars(self)[name], "choose a smaller or larger one", low=1)
         if self.batch_episodes > self.replay_episodes:
             raise UserError(
@@ -70,62 +74,113 @@ class Entry:
 
 TOY_QPLEX = QPLEX(kernels=4, layers=2, weighted=True)  # released Qplex_toygame
 EMC = Method(curiosity=ValueCuriosity(), replay=Prioritised())  # released EMC_toygame: no memory
+EMC_QPLEX = dataclasses.replace(EMC, mixer=TOY_QPLEX)
+MAVEN_MIXER = QMIX(layers=1)  # its own released QMIX has hyper-networks of one layer
+TUNED_QMIX = Method(
+    mixer=QMIX(),
+    loss=TD(td_lambda=0.6),  # 0.3 on 6h_vs_8z
+    optimiser=Adam(),
+    epsilon=Epsilon(steps=100_000),  # 500 000 on 6h_vs_8z
+    gamma=0.99,
+    learning_rate=0.001,
+    batch_episodes=128,
+    episodes_per_update=8,  # one gradient step for eight parallel episodes
+    target_interval=25,  # every 200 episodes
+)  # PyMARL2's published configuration
+
+
+def curious(**fields: Any) -> Method:
+    """EMC-QPLEX with another kind of curiosity."""
+    return dataclasses.replace(EMC_QPLEX, curiosity=ValueCuriosity(**fields))
+
+
+def patient(method: Method) -> Method:
+    """With the discount of the methods whose own releases never had 0.9."""
+    return dataclasses.replace(method, gamma=0.99)
+
+
 NOVELTY = "Zheng et al., NeurIPS 2021"
 
 METHODS: Mapping[str, Entry] = {
     "iql": Entry(Method(mixer=Independent()), "independent learners", "Tan, ICML 1993"),
     "vdn": Entry(Method(mixer=VDN()), "the team's value is the sum of the agents'", "Sunehag et al., AAMAS 2018"),
     "qmix": Entry(Method(mixer=QMIX()), "a monotone mixing network", "Rashid et al., ICML 2018"),
+    "qmix-tuned": Entry(TUNED_QMIX, "QMIX as PyMARL2 tuned it: TD(lambda), Adam, large batches", "Hu et al., 2021"),
     "qplex": Entry(Method(mixer=TOY_QPLEX), "a duplex duelling mixer, complete for greedy agents", "Wang et al., ICLR 2021"),
+    "qtran": Entry(patient(Method(loss=Qtran())), "a joint value that the agents' sum must meet and bound", "Son et al., ICML 2019"),
+    "cw-qmix": Entry(
+        patient(Method(mixer=QMIX(), loss=Weighted("central"))),
+        "QMIX weighted towards joint actions that may be best, judged by an unrestricted value",
+        "Rashid et al., NeurIPS 2020",
+    ),
+    "ow-qmix": Entry(
+        patient(Method(mixer=QMIX(), loss=Weighted("optimistic"))), "QMIX weighted where it underestimates", "Rashid et al., NeurIPS 2020"
+    ),
+    "maven": Entry(
+        patient(Method(policy=Maven(), mixer=MAVEN_MIXER)), "agents commit to a latent for a whole episode", "Mahajan et al., NeurIPS 2019"
+    ),
+    "rode": Entry(
+        patient(Method(policy=Rode(), mixer=QMIX(), epsilon=Epsilon(steps=70_000, restart_at=50_000, restart_steps=70_000))),
+        "roles with action spaces of their own, found by clustering what actions do",
+        "Wang et al., ICLR 2021",
+    ),
+    "qplex-global": Entry(
+        dataclasses.replace(EMC_QPLEX, curiosity=RND(of="state")), "QPLEX with curiosity about the global state", NOVELTY
+    ),
+    "qplex-local": Entry(
+        dataclasses.replace(EMC_QPLEX, curiosity=RND(of="history")), "QPLEX with curiosity about local histories", NOVELTY
+    ),
     "emc-vdn": Entry(EMC, "curiosity from predicting individual values, on VDN", NOVELTY),
     "emc-qmix": Entry(dataclasses.replace(EMC, mixer=QMIX()), "the same on QMIX", NOVELTY),
-    "emc-qplex": Entry(dataclasses.replace(EMC, mixer=TOY_QPLEX), "the same on QPLEX", NOVELTY),
+    "emc-qplex": Entry(EMC_QPLEX, "the same on QPLEX", NOVELTY),
     "emc-wo-c": Entry(
-        dataclasses.replace(EMC, mixer=TOY_QPLEX, curiosity=NoCuriosity(), memory=EpisodicMemory()),
+        dataclasses.replace(EMC_QPLEX, curiosity=NoCuriosity(), memory=EpisodicMemory()),
         "ablation: episodic memory without curiosity",
         NOVELTY,
     ),
     "emc-wo-m": Entry(
-        dataclasses.replace(EMC, mixer=TOY_QPLEX, memory=NoMemory()),
+        dataclasses.replace(EMC_QPLEX, memory=NoMemory()),
         "ablation: curiosity without episodic memory; the released preset has none on small tasks, so there it equals emc-qplex",
         NOVELTY,
     ),
+    "emc-td": Entry(curious(novelty="td_error"), "ablation: curiosity from the error of the team's value", NOVELTY),
+    "emc-ind": Entry(curious(novelty="change"), "ablation: curiosity from how fast individual values change", NOVELTY),
+    "emc-cen": Entry(curious(novelty="td_error", loss=CentralTD()), "ablation: curiosity from the error of a central critic", NOVELTY),
+    "emc-dec": Entry(curious(mixer=Independent()), "ablation: curiosity from predicting values that agents learn each on its own", NOVELTY),
 }
 
 
-def in_the_papers_words(method: Method) -> Method:
-    """The same method with the constants of the paper's text: its general ones, for it gives none for small tasks, and no gamma at all."""
-    curious = ValueCuriosity(
-        weight=DecayingWeight(start=0.0001, rate=0.9, every=200_000, floor=0.0),
-        loss=TD(double_q=False),
-        soft_update=0.05,
-        target_scale=1.0,
-        squared=True,
-        look_ahead=False,
-    )
-    return dataclasses.replace(
-        method,
-        loss=TD(double_q=False),
-        curiosity=method.curiosity if method.curiosity == NoCuriosity() else curious,
-        memory=EpisodicMemory(weight=0.1),
-        replay=Uniform(),
-    )
+PAPER_CURIOSITY: dict[str, Any] = {
+    "weight": DecayingWeight(start=0.0001, rate=0.9, every=200_000, floor=0.0),
+    "soft_update": 0.05,
+    "target_scale": 1.0,
+    "squared": True,
+    "look_ahead": False,
+}  # what the paper's text says of it, in general: it gives no constants for small tasks
+
+
+def in_the_papers_words(name: str, method: Method) -> Method:
+    """An EMC method with the constants of the paper's text; it names no gamma."""
+    plain = TD(double_q=False)
+    learning: dict[str, Any] = {} if name == "emc-cen" else {"loss": plain}  # the central critic has a loss of its own
+    curiosity = method.curiosity if name == "emc-wo-c" else dataclasses.replace(method.curiosity, **PAPER_CURIOSITY, **learning)
+    memory = NoMemory() if name == "emc-wo-m" else EpisodicMemory(weight=0.1)
+    return dataclasses.replace(method, loss=plain, curiosity=curiosity, memory=memory, replay=Uniform())
 
 
 PAPER: Mapping[str, Entry] = {
-    name: dataclasses.replace(entry, method=in_the_papers_words(entry.method)) if name.startswith("emc") else entry
+    name: dataclasses.replace(entry, method=in_the_papers_words(name, entry.method)) if name.startswith("emc") else entry
     for name, entry in METHODS.items()
-} | {
-    "emc-wo-m": dataclasses.replace(
-        METHODS["emc-wo-m"], method=dataclasses.replace(in_the_papers_words(METHODS["emc-wo-m"].method), memory=NoMemory())
-    )
 }
 
 PRESETS: Mapping[str, Mapping[str, Entry]] = {"released": METHODS, "paper": PAPER}
 
-PARTS: Mapping[str, Mapping[str, Part]] = {
+PARTS: Mapping[str, Mapping[str, object]] = {
+    "policy": {"recurrent": RecurrentQ(), "maven": Maven(), "rode": Rode()},
+    "loss": {"td": TD(), "weighted": Weighted(), "qtran": Qtran()},
+    "optimiser": {"rmsprop": RMSprop(), "adam": Adam()},
     "mixer": {"independent": Independent(), "vdn": VDN(), "qmix": QMIX(), "qplex": TOY_QPLEX, "qplex-attention": AttentionQPLEX()},
-    "curiosity": {"none": NoCuriosity(), "value": ValueCuriosity()},
+    "curiosity": {"none": NoCuriosity(), "value": ValueCuriosity(), "rnd": RND()},
     "memory": {"none": NoMemory(), "episodic": EpisodicMemory()},
     "replay": {"uniform": Uniform(), "prioritised": Prioritised()},
 }  # what `--mixer NAME`, `--curiosity NAME`, ... may put in place of a method's own part

@@ -103,8 +103,29 @@ def _cell(
     return n + z * (h - n), r, z, n, hidden_new
 
 
+class Trunk(eqx.Module):
+    """What every agent of this field begins with: linear, ReLU, GRU."""
+
+    encode: Linear
+    memory: GRU
+
+    @staticmethod
+    def init(key: PRNGKeyArray, size_in: int, hidden: int) -> Trunk:
+        """Fresh weights."""
+        encode_key, memory_key = jax.random.split(key)
+        return Trunk(Linear.init(encode_key, size_in, hidden), GRU.init(memory_key, hidden, hidden))
+
+    def step(self, x: Float[Array, "*R I"], h: Float[Array, "*R H"]) -> Float[Array, "*R H"]:
+        """The next hidden state."""
+        return self.memory.step(jax.nn.relu(self.encode(x)), h)
+
+    def unroll(self, x: Float[Array, "T1 R I"], moments: Int[Array, ""]) -> Float[Array, "T1 R H"]:
+        """Hidden states along time, meaningful at the first `moments` moments; inputs are data, no gradient flows to them."""
+        return _unroll((self.encode, self.memory), _whole_chunks(jax.lax.stop_gradient(x)), -(-moments // CHUNK))[: x.shape[0]]
+
+
 class AgentNet(eqx.Module):
-    """The agent every method of the paper shares: linear, ReLU, GRU, linear."""
+    """The agent every method of the paper shares: the trunk, and a linear layer of values."""
 
     encode: Linear
     memory: GRU
@@ -126,17 +147,17 @@ class AgentNet(eqx.Module):
 
     def step(self, x: Float[Array, "*R I"], h: Float[Array, "*R H"]) -> tuple[Float[Array, "*R H"], Float[Array, "*R A"]]:
         """The next hidden state and the output there."""
-        h = self.memory.step(jax.nn.relu(self.encode(x)), h)
+        h = Trunk(self.encode, self.memory).step(x, h)
         return h, self.decode(h)
 
     def unroll(self, x: Float[Array, "T1 R I"], moments: Int[Array, ""]) -> tuple[Float[Array, "T1 R H"], Float[Array, "T1 R A"]]:
         """Hidden states and outputs along time, meaningful at the first `moments` moments; inputs are data, no gradient flows to them."""
-        hidden = _unroll((self.encode, self.memory), _whole_chunks(jax.lax.stop_gradient(x)), -(-moments // CHUNK))[: x.shape[0]]
+        hidden = Trunk(self.encode, self.memory).unroll(x, moments)
         return hidden, self.decode(hidden)
 
 
 CHUNK = 8  # moments handled at once
-Trunk = tuple[Linear, GRU]
+Layers = tuple[Linear, GRU]
 
 
 def _whole_chunks(x: Float[Array, "T1 R I"]) -> Float[Array, "T2 R I"]:
@@ -148,9 +169,9 @@ def _read(x: Float[Array, "T2 R F"], chunk: Int[Array, ""]) -> Float[Array, "C R
     return lax.dynamic_slice_in_dim(x, chunk * CHUNK, CHUNK, 0)
 
 
-def _forward(trunk: Trunk, x: Float[Array, "T2 R I"], chunks: Int[Array, ""]) -> tuple[Array, ...]:
+def _forward(layers: Layers, x: Float[Array, "T2 R I"], chunks: Int[Array, ""]) -> tuple[Array, ...]:
     """Hidden states, then what the derivative needs: the gates and the encoder's output."""
-    encode, memory = trunk
+    encode, memory = layers
     weight, bias = jnp.swapaxes(memory.hidden_weight, 1, 2), memory.hidden_bias[2]
     start = jnp.zeros((x.shape[1], weight.shape[-1]))
 
@@ -170,18 +191,18 @@ def _forward(trunk: Trunk, x: Float[Array, "T2 R I"], chunks: Int[Array, ""]) ->
 
 
 @jax.custom_vjp
-def _unroll(trunk: Trunk, x: Float[Array, "T2 R I"], chunks: Int[Array, ""]) -> Float[Array, "T2 R H"]:
-    return _forward(trunk, x, chunks)[0]
+def _unroll(layers: Layers, x: Float[Array, "T2 R I"], chunks: Int[Array, ""]) -> Float[Array, "T2 R H"]:
+    return _forward(layers, x, chunks)[0]
 
 
-def _unroll_forward(trunk: Trunk, x: Array, chunks: Array) -> tuple[Array, tuple[Any, ...]]:
-    tracks = _forward(trunk, x, chunks)
-    return tracks[0], (tracks, trunk, x, chunks)
+def _unroll_forward(layers: Layers, x: Array, chunks: Array) -> tuple[Array, tuple[Any, ...]]:
+    tracks = _forward(layers, x, chunks)
+    return tracks[0], (tracks, layers, x, chunks)
 
 
-def _unroll_backward(residuals: tuple[Any, ...], d_hidden: Array) -> tuple[Trunk, Array, None]:
-    (hidden, *gates, encoded), trunk, x, chunks = residuals
-    memory: GRU = trunk[1]
+def _unroll_backward(residuals: tuple[Any, ...], d_hidden: Array) -> tuple[Layers, Array, None]:
+    (hidden, *gates, encoded), layers, x, chunks = residuals
+    memory: GRU = layers[1]
     previous = jnp.concatenate([jnp.zeros_like(hidden[:1]), hidden[:-1]])
 
     def step(d_h: Array, at: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
@@ -194,7 +215,7 @@ def _unroll_backward(residuals: tuple[Any, ...], d_hidden: Array) -> tuple[Trunk
         weight = memory.hidden_weight
         return d_h * z + d_r @ weight[0] + d_z @ weight[1] + d_hidden_new @ weight[2], (d_r, d_z, d_n, d_hidden_new)
 
-    def chunk(i: Array, carry: tuple[Array, Trunk]) -> tuple[Array, Trunk]:
+    def chunk(i: Array, carry: tuple[Array, Layers]) -> tuple[Array, Layers]:
         d_h, total = carry
         c = chunks - 1 - i
         h, e = _read(previous, c), _read(encoded, c)
@@ -212,7 +233,7 @@ def _unroll_backward(residuals: tuple[Any, ...], d_hidden: Array) -> tuple[Trunk
         )
         return d_h, jax.tree.map(jnp.add, total, here)
 
-    blank = jax.tree.map(jnp.zeros_like, trunk)
+    blank = jax.tree.map(jnp.zeros_like, layers)
     return lax.fori_loop(0, chunks, chunk, (jnp.zeros_like(hidden[0]), blank))[1], jnp.zeros_like(x), None
 
 
@@ -235,6 +256,11 @@ def torch_sequential(ours: str, theirs: str, layers: int) -> dict[str, str]:
     if layers == 1:
         return {f"{ours}.layers.0": theirs}
     return {f"{ours}.layers.{i}": f"{theirs}.{2 * i}" for i in range(layers)}
+
+
+def distance(predicted: Float[Array, "*B F"], target: Float[Array, "*B F"]) -> Float[Array, "*B"]:
+    """Euclidean over the last axis; the small offset keeps it differentiable at zero (and is PyTorch's)."""
+    return jnp.sqrt(jnp.sum((predicted - target + 1e-6) ** 2, axis=-1))
 
 
 def agent_inputs(obs: Shaped[Array, "*B N O"], previous: Int[Array, "*B N"], n_actions: int) -> Float[Array, "*B N I"]:

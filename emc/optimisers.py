@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import optax
+
+from emc.names import SMALLEST, check_number
 
 Params = TypeVar("Params")  # any pytree of weights
 
@@ -21,14 +24,43 @@ def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
-def rmsprop(learning_rate: float, clip: float, decay: float = 0.99, eps: float = 1e-5) -> optax.GradientTransformation:
-    """RMSprop with eps outside the root and a second moment that starts at zero, after clipping."""
-    return optax.chain(clip_by_global_norm(clip), optax.rmsprop(learning_rate, decay=decay, eps=eps, initial_scale=0.0, eps_in_sqrt=False))
+@dataclasses.dataclass(frozen=True)
+class RMSprop:
+    """RMSprop with eps outside the root and a second moment that starts at zero."""
+
+    decay: float = 0.99
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        check_number("optimiser.decay", self.decay, "0.99 is usual", low=0.0, high=1.0)
+        check_number("optimiser.eps", self.eps, "it must be above 0", low=SMALLEST)
+
+    def __call__(self, learning_rate: float, clip: float) -> optax.GradientTransformation:
+        """The optimiser, after clipping."""
+        step = optax.rmsprop(learning_rate, decay=self.decay, eps=self.eps, initial_scale=0.0, eps_in_sqrt=False)
+        return optax.chain(clip_by_global_norm(clip), step)
 
 
-def adam(learning_rate: float, clip: float) -> optax.GradientTransformation:
-    """Adam with PyTorch's defaults, after clipping."""
-    return optax.chain(clip_by_global_norm(clip), optax.adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8))
+@dataclasses.dataclass(frozen=True)
+class Adam:
+    """Adam with PyTorch's defaults."""
+
+    decay: float = 0.9  # of the first moment
+    second_decay: float = 0.999
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        for name in ("decay", "second_decay"):
+            check_number(f"optimiser.{name}", vars(self)[name], "PyTorch has 0.9 and 0.999", low=0.0, high=1.0)
+        check_number("optimiser.eps", self.eps, "it must be above 0", low=SMALLEST)
+
+    def __call__(self, learning_rate: float, clip: float) -> optax.GradientTransformation:
+        """The optimiser, after clipping."""
+        return optax.chain(clip_by_global_norm(clip), optax.adam(learning_rate, b1=self.decay, b2=self.second_decay, eps=self.eps))
+
+
+Optimiser = RMSprop | Adam
+rmsprop, adam = RMSprop(), Adam()
 
 
 def init_optimiser(optimiser: optax.GradientTransformation, params: Any) -> optax.OptState:

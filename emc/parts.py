@@ -11,8 +11,10 @@ import abc
 import dataclasses
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from emc.names import check_size
 from emc.types import AgentValues, EnvSpec, Episodes, Unroll
 
 Metrics = dict[str, Float[Array, ""]]
@@ -30,27 +32,114 @@ class Part(abc.ABC):  # noqa: B024 - the common ancestor carries no behaviour, o
     """Hyper-parameters plus pure functions."""
 
 
+class Nets(eqx.Module):
+    """All weights that one value function is made of, trained by one optimiser and copied to one target."""
+
+    policy: PyTree
+    mixer: PyTree
+    loss: PyTree  # what a loss adds of its own; () for most
+
+
+class Seen(eqx.Module):
+    """One set of weights, and what its agents make of a batch."""
+
+    nets: Nets
+    run: Unroll
+
+
+class Step(eqx.Module):
+    """What a policy makes of one moment."""
+
+    carry: PyTree
+    q: Float[Array, "N A"]
+    preferred: Bool[Array, "N A"]  # the greedy choice is made among these, where any of them is available
+    choice: PyTree  # recorded with the step
+
+
 @dataclasses.dataclass(frozen=True)
 class Policy(Part):
-    """Who decides: turns what agents saw into a value for each action."""
+    """Who decides: turns what agents saw into a value for each action.
+
+    Most policies are their network and nothing else; those that also learn by other means (a latent policy, roles) carry a state.
+    """
+
+    hidden: int = dataclasses.field(default=64, kw_only=True)  # width of the encoder and of the GRU
+
+    def __post_init__(self) -> None:
+        check_size("policy.hidden", self.hidden, "64 is usual", low=1)
+
+    @property
+    def reads_first_state(self) -> bool:
+        """Whether an episode must begin with the global state."""
+        return False
 
     @abc.abstractmethod
     def init_net(self, key: PRNGKeyArray, spec: EnvSpec) -> PyTree:
-        """Fresh weights."""
+        """Fresh weights of what is fitted together with the team's value."""
+
+    def init(self, key: PRNGKeyArray, spec: EnvSpec) -> PyTree:
+        """What it learns by other means, before it did."""
+        return ()
+
+    def blank_choice(self, spec: EnvSpec) -> PyTree:
+        """What is recorded of its decisions at one step, all zero."""
+        return ()
 
     @abc.abstractmethod
-    def begin(self, net: PyTree, spec: EnvSpec) -> PyTree:
-        """What the agents carry through an episode, at its start."""
+    def begin(self, net: PyTree, state: PyTree, first: Shaped[Array, " S"], key: PRNGKeyArray, spec: EnvSpec) -> PyTree:
+        """What the agents carry through an episode, at its start; `first` is the global state there."""
 
     @abc.abstractmethod
     def step(
-        self, net: PyTree, carry: PyTree, obs: Shaped[Array, "*B N O"], previous: Int[Array, "*B N"]
-    ) -> tuple[PyTree, Float[Array, "*B N A"]]:
+        self,
+        net: PyTree,
+        state: PyTree,
+        carry: PyTree,
+        obs: Shaped[Array, "N O"],
+        available: Bool[Array, "N A"],
+        previous: Int[Array, " N"],
+        key: PRNGKeyArray,
+        epsilon: Float[Array, ""],
+    ) -> Step:
         """Values at one moment; `previous` is the last action, -1 before the first."""
 
     @abc.abstractmethod
-    def unroll(self, net: PyTree, episodes: Episodes) -> Unroll:
+    def unroll(self, net: PyTree, state: PyTree, episodes: Episodes) -> Unroll:
         """Values along whole episodes."""
+
+    def mixer_spec(self, spec: EnvSpec) -> EnvSpec:
+        """The sizes that a mixer meets: those of the environment, with the context joined to the state."""
+        return spec
+
+    def auxiliary_loss(
+        self, online: Seen, target: Seen, state: PyTree, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """What is minimised beside the team's value; differentiable in `online` only."""
+        return jnp.zeros(()), {}
+
+    def observe(self, state: PyTree, fresh: Episodes) -> PyTree:
+        """See freshly collected episodes."""
+        return state
+
+    def learn(self, state: PyTree, batch: Episodes, env_steps: Int[Array, ""]) -> tuple[PyTree, Metrics]:
+        """One step of learning by other means."""
+        return state, {}
+
+
+class Actors(eqx.Module):
+    """The agents as they are now."""
+
+    policy: Policy = eqx.field(static=True)
+    net: PyTree
+    state: PyTree
+
+    def unroll(self, episodes: Episodes) -> Unroll:
+        """Their values along whole episodes."""
+        return self.policy.unroll(self.net, self.state, episodes)
+
+    def unroll_with(self, net: PyTree, episodes: Episodes) -> Unroll:
+        """The values that other weights would give them."""
+        return self.policy.unroll(net, self.state, episodes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,14 +188,6 @@ class Memory(Part):
         """How full the memory is."""
 
 
-class Nets(eqx.Module):
-    """All weights that one value function is made of, trained by one optimiser and copied to one target."""
-
-    policy: PyTree
-    mixer: PyTree
-    loss: PyTree  # what a loss adds of its own; () for most
-
-
 class Fit(eqx.Module):
     """How well values fit their targets, per step."""
 
@@ -126,9 +207,9 @@ class ValueLoss(Part):
 
     @abc.abstractmethod
     def __call__(
-        self, policy: Policy, mixer: Mixer, online: Nets, target: Nets, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+        self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Episodes, reward: Float[Array, "B T"], gamma: float
     ) -> Fit:
-        """Errors along whole episodes; differentiable in `online` only."""
+        """Errors along whole episodes; differentiable in `online` only. `actors` unroll what the loss adds of its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +222,6 @@ class Curiosity(Part):
 
     @abc.abstractmethod
     def learn(
-        self, state: PyTree, batch: Episodes, policy: Policy, gamma: float, env_steps: Int[Array, ""]
+        self, state: PyTree, batch: Episodes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
     ) -> tuple[PyTree, Float[Array, "B T"], Metrics]:
         """One gradient step; also the bonus of each step, already weighted, as it was before the step."""

@@ -15,20 +15,27 @@ from emc.names import check_size
 
 @dataclasses.dataclass(frozen=True)
 class Epsilon:
-    """Exploration rate: linear from `start` to `finish` over `steps` environment steps, then constant."""
+    """Exploration rate: linear from `start` to `finish` over `steps` environment steps, then constant, perhaps until it starts again."""
 
     start: float = 1.0
     finish: float = 0.05
     steps: int = 50_000
+    restart_at: int = 0  # environment steps at which it starts again from the top; 0: never (RODE: 50 000)
+    restart_steps: int = 70_000  # environment steps from `start` to `finish` then
 
     def __post_init__(self) -> None:
         for name, value in (("start", self.start), ("finish", self.finish)):
             if not 0.0 <= value <= 1.0:
                 raise UserError(f"epsilon.{name}={value} must lie between 0 and 1")
         check_size("epsilon.steps", self.steps, "50000 is usual", low=1)
+        check_size("epsilon.restart_at", self.restart_at, "0 never starts again", low=0)
+        check_size("epsilon.restart_steps", self.restart_steps, "70000 is usual", low=1)
 
     def __call__(self, env_steps: Int[Array, ""]) -> Float[Array, ""]:
         share = jnp.minimum(env_steps.astype(jnp.float32) / self.steps, 1.0)
+        if self.restart_at:
+            since = env_steps - self.restart_at
+            share = jnp.where(since > 0, jnp.minimum(since.astype(jnp.float32) / self.restart_steps, 1.0), share)
         return self.start + (self.finish - self.start) * share
 
 

@@ -1,7 +1,8 @@
 """Records that flow through the package, and the legend of their axes.
 
 Legend: `B` episodes, `T` steps, `T1 = T + 1` moments around them, `N` agents, `A` actions, `O` observation, `S` state, `H` hidden,
-`K` values per step (1 for a team value, N for independent learners), `R C` rows and columns of a map.
+`K` values per step (1 for a team value, N for independent learners), `X` context (what a policy tells its mixer beside the state),
+`R C` rows and columns of a map.
 What belongs to step t has T entries; what surrounds it has T1.
 """
 
@@ -31,6 +32,8 @@ class EnvSpec:
     unit_size: int = 0  # features per agent at the head of the state (StarCraft-like maps); 0 where there is no such layout
     winnable: bool = True  # whether `won` means anything; otherwise results are reported as returns
     map_shape: tuple[int, int] = (0, 0)  # rows and columns of the map that `Environment.occupancy` draws on
+    idle_actions: tuple[int, ...] = ()  # that do nothing, the always available one first; RODE needs to know
+    move_actions: tuple[int, ...] = ()  # that only move the agent; RODE needs to know
 
 
 class Timestep(eqx.Module):
@@ -55,7 +58,7 @@ class Episodes(eqx.Module):
     reward: Float[Array, "*B T"]
     terminated: Bool[Array, "*B T"]  # no bootstrap at this step
     played: Bool[Array, "*B T"]  # False on padding
-    choice: PyTree = ()  # decisions that cannot be recomputed from the rest (a latent, a role); () if there are none
+    choice: PyTree = ()  # decisions of each step that cannot be recomputed (a latent, a role), "*B T ..."; () if there are none
 
     @property
     def length(self) -> Int[Array, "*B"]:
@@ -76,6 +79,7 @@ class Unroll(eqx.Module):
 
     q: Float[Array, "*B T1 N A"]
     hidden: Float[Array, "*B T1 N H"]
+    context: Float[Array, "*B T1 X"]  # what the mixer reads beside the state; nothing for most
 
 
 @jax.custom_batching.custom_vmap

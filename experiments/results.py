@@ -124,6 +124,52 @@ def commands(groups: dict[str, list[Kept]]) -> list[str]:
     return sorted(rows)
 
 
+def one_step_game(found: dict[str, Any]) -> list[str]:
+    """Learned values of every joint action beside what they pay, method by method, and where the agents' own greedy actions end."""
+    payoff = np.array(found["rewards"])[:, 0]
+    size = round(len(payoff) ** 0.5)
+    best = found["actions"][int(np.argmax(payoff))][0]
+
+    def rows(values: np.ndarray) -> list[str]:
+        return [" / ".join(f"{v:.1f}" for v in row) for row in values.reshape(size, size)]
+
+    lines = [
+        "| method | values of agent 0's first action | of its second | of its third | greedy joint action, per seed | optimal |",
+        "|---|" + "---|" * 5,
+    ]
+    lines.append(f"| *payoff* | {' | '.join(rows(payoff))} | | |")
+    for method in found["methods"]:
+        seeds = method["seeds"]
+        ends = [tuple(seed["greedy"][0][0]) for seed in seeds]
+        each = ", ".join(f"({a}, {b})" for a, b in ends)
+        good = sum(end == tuple(best) for end in ends)
+        lines.append(f"| {method['method']} | {' | '.join(rows(np.array(seeds[0]['values'])[:, 0]))} | {each} | {good} of {len(seeds)} |")
+    return lines
+
+
+def two_step_game(found: dict[str, Any]) -> list[str]:
+    """Learned values of the second step in both branches, and what the agents' own greedy actions earn."""
+    actions, rewards = np.array(found["actions"]), np.array(found["rewards"])
+    lines = ["| method | second step in branch 2A | in branch 2B | greedy return, per seed |", "|---|---|---|---|"]
+    for method in found["methods"]:
+        values = np.array(method["seeds"][0]["values"])
+
+        def table(branch: int, values: np.ndarray = values) -> str:
+            inside = (actions[:, 0, 0] == branch) & (actions[:, 0, 1] == 0)
+            return " / ".join(f"{v:.2f}" for v in values[inside, 1])
+
+        earned = []
+        for seed in method["seeds"]:
+            follows = np.all(np.array(seed["greedy"]) == actions, axis=(1, 2))  # the plays in which every action is the greedy one
+            earned.append(float(rewards[follows].sum(axis=1)[0]))
+        lines.append(f"| {method['method']} | {table(0)} | {table(1)} | {', '.join(f'{r:g}' for r in earned)} |")
+    return lines
+
+
+GAMES: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
+    "one-step-game": ("One-step matrix game, uniform exploration", one_step_game),
+    "two-step-game": ("Two-step matrix game, uniform exploration", two_step_game),
+}
 STUDIES: dict[str, tuple[str, Callable[[dict[str, list[Kept]]], list[str]]]] = {
     "gridworld-p2": ("Gridworld, p = 2", gridworld),
     "predator-prey": ("Predator-prey, epsilon over 50k steps", predator_prey),
@@ -142,6 +188,15 @@ def page() -> str:
         if reading.exists():
             parts.append(reading.read_text().rstrip())
         parts.append("Commands:\n\n" + "\n".join(commands(groups)))
+    for game, (title, show) in GAMES.items():
+        values, reading = RESULTS / game / "values.json", ROOT / "experiments" / f"{game}.md"
+        if values.exists():
+            found = json.loads(values.read_text())
+            commit = found["methods"][0]["machine"]["commit"]["emc"][:10]
+            command = (
+                f"Command: `python experiments/matrix_games.py RUNS {game}` at {commit}; raw tables of all seeds in `results/{game}/`."
+            )
+            parts += [f"## {title}\n\n" + "\n".join(show(found)), reading.read_text().rstrip(), command]
     return "\n\n".join(parts) + "\n"
 
 

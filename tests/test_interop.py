@@ -149,7 +149,7 @@ def test_the_released_agents_values_follow_from_its_weights() -> None:
     batch = episodes_from_pymarl(**raw)
     policy, spec = RecurrentQ(hidden=64), dataclasses.replace(SPEC, n_agents=3, n_actions=5, obs_size=11)
     net = from_torch(filled(lambda key: policy.init_net(key, spec), 0), weights)
-    assert_close(quick(policy.unroll)(net, batch).q, agent_values(weights, batch), 1e-5)
+    assert_close(quick(policy.unroll)(net, (), batch).q, agent_values(weights, batch), 1e-5)
 
 
 METHOD = Method(policy=POLICY, mixer=MIXERS["qmix"], curiosity=ValueCuriosity())
@@ -185,7 +185,7 @@ def test_curiosity_starts_as_a_copy_of_the_agents_unless_given() -> None:
 
 
 def test_an_unknown_network_is_named() -> None:
-    with pytest.raises(UserError, match=r"^unknown networks critic; known: agent, curiosity, mixer, predictor, soft_target, target"):
+    with pytest.raises(UserError, match=r"^unknown network 'critic'; known: agent, curiosity, mixer, predictor, soft_target, target"):
         learner_from_torch(METHOD, SPEC, {"agent": {}, "critic": {}})
 
 

@@ -3,91 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from emc.curiosity import NoCuriosity, ValueCuriosity
-from emc.envs.gridworld import Gridworld
+from emc.curiosity import RND, NoCuriosity, ValueCuriosity
 from emc.errors import UserError
-from emc.losses import TD
+from emc.losses import TD, CentralTD, Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
-from emc.methods import METHODS, PAPER, PARTS, PRESETS, Method, make_method
-from emc.mixers import QMIX, QPLEX, VDN, Independent
-from emc.policies import RecurrentQ
+from emc.methods import METHODS, PAPER, PARTS, Method, make_method
+from emc.mixers import QMIX, QPLEX, VDN, Independent, Unrestricted
+from emc.optimisers import Adam
+from emc.policies import Maven, RecurrentQ, Rode
 from emc.sampling import Prioritised, Uniform
 from emc.schedules import DecayingWeight, Epsilon
-from emc.training import loop
-from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
-from emc.training.rollout import play
-from emc.types import Episodes
-from tests.twins import quick
-
-ENV = Gridworld(rows=5, columns=6, episode_limit=4)
-POLICY = RecurrentQ(hidden=8)
-
-
-def small(method: Method) -> Method:
-    """The same method with the smallest sizes that still do everything."""
-    memory = method.memory if method.memory == NoMemory() else dataclasses.replace(method.memory, capacity=64)
-    return dataclasses.replace(method, policy=POLICY, memory=memory, batch_episodes=2, replay_episodes=4)
-
-
-def distinct() -> dict[str, Method]:
-    """Every preset of every method once, under the first of its names."""
-    named: dict[Method, str] = {}
-    for preset, entries in PRESETS.items():
-        for name, entry in entries.items():
-            named.setdefault(small(entry.method), f"{name}, {preset}")
-    return {name: method for method, name in named.items()}
-
-
-# What is not among these puts together parts that these hold already.
-FIRST = {"iql, released", "qmix, released", "emc-vdn, released", "emc-qplex, paper"}
-
-
-@functools.cache
-def played() -> Episodes:
-    """Two episodes of the gridworld."""
-    net = quick(lambda key: POLICY.init_net(key, ENV.spec))(jax.random.key(0))
-    return quick(lambda net, key: play(ENV, POLICY, net, key, jnp.ones(()), 2)[0])(net, jax.random.key(1))
-
-
-@pytest.mark.parametrize("name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in distinct()])
-def test_every_method_learns_on_the_gridworld(name: str) -> None:
-    method, batch = distinct()[name], played()
-    shape = jax.eval_shape(lambda: loop.init(method, ENV, 0))
-    after = jax.eval_shape(lambda state: loop.advance(method, 1, ENV, state, jnp.int32(0), jnp.int32(2)), shape)
-    assert after == shape  # the loop carries what it started with
-
-    @quick
-    def two_updates(state: LearnerState, batch: Episodes) -> tuple[LearnerState, Lesson]:
-        def one(state: LearnerState, env_steps: jax.Array) -> tuple[LearnerState, Lesson]:
-            return update(method, state, batch, env_steps)
-
-        return jax.lax.scan(one, observe(method, state, batch), jnp.array([10, 20]))
-
-    start = quick(lambda key: init_learner(method, ENV.spec, key))(jax.random.key(2))
-    state, lessons = two_updates(start, batch)
-    assert state.values.updates == 2
-    for metric, track in lessons.metrics.items():
-        assert np.all(np.isfinite(np.asarray(track))), metric
-    assert np.all(np.asarray(lessons.metrics["loss"]) > 0)
-    assert np.all(np.asarray(lessons.metrics["gradient_norm"]) > 0)
-    assert np.all(np.isfinite(np.asarray(lessons.priority)))
-    moved = [
-        np.any(np.asarray(a) != np.asarray(b))
-        for a, b in zip(*map(jax.tree.leaves, (start.values.online, state.values.online)), strict=True)
-    ]
-    assert all(moved)
-    assert (np.asarray(lessons.metrics["reward_intrinsic"]) > 0).all() == (method.curiosity != NoCuriosity())
-    assert (np.asarray(lessons.metrics["memory_hit_rate"]) > 0).all() == (method.memory != NoMemory())
-
 
 TOY_QPLEX = QPLEX(kernels=4, layers=2, hypernet=64, weighted=True)
 TOY_CURIOSITY = ValueCuriosity(
@@ -119,6 +50,12 @@ SHARED = Method(
     updates_per_episode=1,
     target_interval=200,
 )
+VARIANTS: dict[str, dict[str, Any]] = {
+    "td": {"novelty": "td_error"},
+    "ind": {"novelty": "change"},
+    "cen": {"novelty": "td_error", "loss": CentralTD(width=64)},
+    "dec": {"mixer": Independent()},
+}
 PRIORITISED = Prioritised(exponent=0.5, new_priority=100.0)
 RELEASED = {
     "iql": {"mixer": Independent()},
@@ -134,6 +71,33 @@ RELEASED = {
         "replay": PRIORITISED,
     },
     "emc-wo-m": {"mixer": TOY_QPLEX, "curiosity": TOY_CURIOSITY, "replay": PRIORITISED},
+    "qmix-tuned": {
+        "mixer": QMIX(embed=32, hypernet=64),
+        "loss": TD(double_q=True, td_lambda=0.6),
+        "optimiser": Adam(decay=0.9, second_decay=0.999, eps=1e-8),
+        "epsilon": Epsilon(start=1.0, finish=0.05, steps=100_000),
+        "gamma": 0.99,
+        "learning_rate": 1e-3,
+        "batch_episodes": 128,
+        "episodes_per_update": 8,
+        "target_interval": 25,
+    },
+    "qtran": {"loss": Qtran(width=64, optimum_weight=1.0, bound_weight=0.1), "gamma": 0.99},
+    "cw-qmix": {"mixer": QMIX(embed=32, hypernet=64), "loss": Weighted("central", 0.1, Unrestricted(256)), "gamma": 0.99},
+    "ow-qmix": {"mixer": QMIX(embed=32, hypernet=64), "loss": Weighted("optimistic", 0.1, Unrestricted(256)), "gamma": 0.99},
+    "maven": {"policy": Maven(latents=16, entropy_weight=0.001, discriminator=32), "mixer": QMIX(embed=32, layers=1), "gamma": 0.99},
+    "rode": {
+        "policy": Rode(clusters=5, interval=5, switch_at=50_000),
+        "mixer": QMIX(embed=32, hypernet=64),
+        "epsilon": Epsilon(start=1.0, finish=0.05, steps=70_000, restart_at=50_000, restart_steps=70_000),
+        "gamma": 0.99,
+    },
+    "qplex-global": {"mixer": TOY_QPLEX, "curiosity": RND("state", DecayingWeight(0.2, 0.9, 5_000, 0.01), 64), "replay": PRIORITISED},
+    "qplex-local": {"mixer": TOY_QPLEX, "curiosity": RND("history", DecayingWeight(0.2, 0.9, 5_000, 0.01), 64), "replay": PRIORITISED},
+    **{
+        f"emc-{name}": {"mixer": TOY_QPLEX, "curiosity": dataclasses.replace(TOY_CURIOSITY, **changes), "replay": PRIORITISED}
+        for name, changes in VARIANTS.items()
+    },
 }
 PAPERS_CURIOSITY = dataclasses.replace(
     TOY_CURIOSITY,
@@ -144,6 +108,10 @@ PAPERS_CURIOSITY = dataclasses.replace(
     squared=True,
     look_ahead=False,
 )
+
+
+def test_every_method_is_checked() -> None:
+    assert set(RELEASED) == set(METHODS)
 
 
 @pytest.mark.parametrize("name", RELEASED)
@@ -159,15 +127,11 @@ def test_the_papers_constants_are_those_of_its_text(name: str) -> None:
         SHARED,
         mixer=METHODS[name].method.mixer,
         loss=TD(double_q=False),
-        curiosity=NoCuriosity() if name == "emc-wo-c" else PAPERS_CURIOSITY,
+        curiosity=NoCuriosity() if name == "emc-wo-c" else dataclasses.replace(PAPERS_CURIOSITY, **VARIANTS.get(name[4:], {})),
         memory=NoMemory() if name == "emc-wo-m" else EpisodicMemory(weight=0.1),
         gamma=0.9,
     )
     assert make_method(name, "paper") == method
-
-
-def test_the_quick_methods_exist() -> None:
-    assert set(distinct()) >= FIRST
 
 
 def test_the_papers_preset_leaves_the_baselines_alone() -> None:

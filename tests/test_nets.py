@@ -203,13 +203,17 @@ def test_a_policys_unroll_reads_each_episode_as_its_agents_did_while_playing() -
     policy, lengths = RecurrentQ(hidden=8), [8, 2, 5]
     episodes = twins.random_episodes(0, lengths, steps=12)  # padding beyond the longest, whose last moment opens a new chunk
     net = twins.filled(lambda key: policy.init_net(key, twins.SPEC), 0)
-    run, expected = quick(policy.unroll)(net, episodes), twins.agent_values(to_torch(net), episodes)
+    run, expected = quick(policy.unroll)(net, (), episodes), twins.agent_values(to_torch(net), episodes)
     assert run.hidden.shape == (3, 13, 2, 8)
     for b, length in enumerate(lengths):
         assert_close(run.q[b, : length + 1], expected[b, : length + 1], 1e-5)
-    step, carry, previous = quick(policy.step), jnp.broadcast_to(policy.begin(net, twins.SPEC), (3, 2, 8)), jnp.full((3, 2), -1)
+    key, epsilon = jax.random.key(0), jnp.zeros(())
+    begin = quick(jax.vmap(lambda state: policy.begin(net, (), state, key, twins.SPEC)))
+    step = quick(jax.vmap(lambda carry, obs, available, previous: policy.step(net, (), carry, obs, available, previous, key, epsilon)))
+    carry, previous = begin(episodes.state[:, 0]), jnp.full((3, 2), -1)
     for t in range(9):
-        carry, q = step(net, carry, episodes.obs[:, t], previous)
-        assert_close(q, run.q[:, t], 1e-5)
+        decision = step(carry, episodes.obs[:, t], episodes.available[:, t], previous)
+        carry = decision.carry
+        assert_close(decision.q, run.q[:, t], 1e-5)
         assert_close(carry, run.hidden[:, t], 1e-5)
         previous = episodes.action[:, t]

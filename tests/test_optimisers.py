@@ -13,7 +13,8 @@ import numpy as np
 import optax
 import pytest
 
-from emc.optimisers import adam, clip_by_global_norm, rmsprop
+from emc.errors import UserError
+from emc.optimisers import Adam, RMSprop, adam, clip_by_global_norm, rmsprop
 from tests.twins import assert_close, quick
 
 Arrays = dict[str, np.ndarray]
@@ -99,6 +100,33 @@ def test_eps_of_rmsprop_is_added_outside_the_root() -> None:
 def test_the_first_step_of_adam_is_the_learning_rate() -> None:
     (after,) = ours(adam(5e-4, clip=10.0), {"weight": np.zeros(2)}, [{"weight": np.array([0.3, -2.0])}])
     np.testing.assert_allclose(after["weight"], [-5e-4, 5e-4], rtol=1e-5)
+
+
+def test_numbers_of_an_optimiser_are_its_fields() -> None:
+    assert (rmsprop, adam) == (RMSprop(decay=0.99, eps=1e-5), Adam(decay=0.9, second_decay=0.999, eps=1e-8))
+    gradients = [{"weight": np.array([0.5])}, {"weight": np.array([1.0])}]
+    (_, after) = ours(RMSprop(decay=0.5, eps=0.1)(0.01, clip=10.0), {"weight": np.zeros(1)}, gradients)
+    expected = 0.5 / (np.sqrt(0.125) + 0.1) + 1.0 / (np.sqrt(0.0625 + 0.5) + 0.1)
+    assert after["weight"][0] == pytest.approx(-0.01 * expected, rel=1e-5)
+    (_, after) = ours(Adam(decay=0.5, second_decay=0.75, eps=0.1)(0.01, clip=10.0), {"weight": np.zeros(1)}, gradients)
+    second = (0.75 * 0.0625 + 0.25) / (1 - 0.75**2)
+    expected = 0.5 / (0.5 + 0.1) + (0.5 * 0.25 + 0.5) / (1 - 0.5**2) / (np.sqrt(second) + 0.1)
+    assert after["weight"][0] == pytest.approx(-0.01 * expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "fields"),
+    [
+        (RMSprop, {"decay": 1.5}),
+        (RMSprop, {"eps": 0.0}),
+        (Adam, {"decay": -0.1}),
+        (Adam, {"second_decay": float("nan")}),
+        (Adam, {"eps": -1e-8}),
+    ],
+)
+def test_impossible_numbers_are_refused_by_name(optimiser: Any, fields: dict[str, float]) -> None:
+    with pytest.raises(UserError, match=rf"^optimiser\.{next(iter(fields))}="):
+        optimiser(**fields)
 
 
 numbers = hnp.arrays(np.float32, (4,), elements=st.integers(-1000, 1000).map(lambda n: n / 10))

@@ -30,6 +30,23 @@ def test_epsilon_is_the_larger_of_the_line_and_its_floor(now: int, steps: int, s
     assert float(Epsilon(start, finish, steps)(jnp.int32(now))) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [(0, 1.0), (35_000, 0.525), (50_000, 1 - 0.95 * 5 / 7), (50_001, 1 - 0.95 / 20_000), (60_000, 0.525), (70_000, 0.05), (900_000, 0.05)],
+)
+def test_epsilon_may_start_again_from_the_top(steps: int, expected: float) -> None:
+    schedule = Epsilon(steps=70_000, restart_at=50_000, restart_steps=20_000)
+    assert float(schedule(jnp.int32(steps))) == pytest.approx(expected, rel=1e-6)
+
+
+@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.given(st.integers(0, 300_000), st.integers(1, 100_000), st.integers(1, 200_000))
+def test_the_second_time_is_a_schedule_of_its_own(now: int, restart_at: int, restart_steps: int) -> None:
+    first, second = Epsilon(), Epsilon(steps=restart_steps)
+    expected = second(jnp.int32(now - restart_at)) if now > restart_at else first(jnp.int32(now))
+    assert float(Epsilon(restart_at=restart_at, restart_steps=restart_steps)(jnp.int32(now))) == float(expected)
+
+
 @functools.partial(quick, static_argnums=0)
 def _run(schedule: DecayingWeight, calls: jax.Array) -> WeightState:
     def one(state: WeightState, now: jax.Array) -> tuple[WeightState, WeightState]:
@@ -101,6 +118,8 @@ def test_every_decay_is_the_released_codes(schedule: DecayingWeight, lengths: li
         lambda: Epsilon(finish=-0.1),
         lambda: Epsilon(finish=math.nan),
         lambda: Epsilon(steps=0),
+        lambda: Epsilon(restart_at=-1),
+        lambda: Epsilon(restart_steps=0),
         lambda: DecayingWeight(start=-1.0),
         lambda: DecayingWeight(start=math.nan),
         lambda: DecayingWeight(rate=0.0),
@@ -110,5 +129,5 @@ def test_every_decay_is_the_released_codes(schedule: DecayingWeight, lengths: li
     ],
 )
 def test_schedules_that_make_no_sense_are_refused_in_one_line(make: Callable[[], object]) -> None:
-    with pytest.raises(UserError, match=r"^(epsilon|weight)\.[a-z]+=[^\n]*(must|is not)[^\n]*$"):
+    with pytest.raises(UserError, match=r"^(epsilon|weight)\.[a-z_]+=[^\n]*(must|is not)[^\n]*$"):
         make()

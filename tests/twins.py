@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from emc.parts import Policy
+from emc.parts import Actors, Fit, Mixer, Nets, Policy, Seen, Step, ValueLoss
 from emc.types import EnvSpec, Episodes, Timestep, Unroll
 
 SPEC = EnvSpec(n_agents=2, n_actions=3, obs_size=4, state_size=9, episode_limit=4, unit_size=3)
@@ -82,6 +82,20 @@ def stretched(episodes: Episodes, more: int) -> Episodes:
     return jax.tree.map(lambda x: jnp.pad(x, [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2)), episodes)
 
 
+def spoilt(batch: Episodes, more: int) -> tuple[Episodes, jax.Array]:
+    """The same episodes with more padding and garbage in it, in the reward too."""
+    longer = stretched(batch, more)
+    after = jnp.arange(longer.state.shape[1]) > longer.length[:, None]
+    garbled = dataclasses.replace(
+        longer,
+        obs=jnp.where(after[..., None, None], 3.0, longer.obs),
+        state=jnp.where(after[..., None], -2.0, longer.state),
+        available=longer.available | after[..., None, None],
+        action=jnp.where(longer.played[..., None], longer.action, 2),
+    )
+    return garbled, jnp.where(longer.played, longer.reward, 1e4)
+
+
 def only_agent(episodes: Episodes, agent: int) -> Episodes:
     """The same episodes as one of the agents knows them."""
     tracks = {name: vars(episodes)[name][:, :, agent : agent + 1] for name in ("obs", "available", "action")}
@@ -97,14 +111,50 @@ class Table(Policy):
     def init_net(self, key: jax.Array, spec: EnvSpec) -> jax.Array:
         return jax.random.normal(key, self.shape)
 
-    def begin(self, net: jax.Array, spec: EnvSpec) -> tuple[()]:
+    def begin(self, net: jax.Array, state: Any, first: jax.Array, key: jax.Array, spec: EnvSpec) -> tuple[()]:
         return ()
 
-    def step(self, net: jax.Array, carry: Any, obs: jax.Array, previous: jax.Array) -> tuple[Any, jax.Array]:
+    def step(self, *_: Any) -> Step:
         raise NotImplementedError
 
-    def unroll(self, net: jax.Array, episodes: Episodes) -> Unroll:
-        return Unroll(net, jnp.zeros((*net.shape[:-1], 0)))
+    def unroll(self, net: jax.Array, state: Any, episodes: Episodes) -> Unroll:
+        return Unroll(net, jnp.zeros((*net.shape[:-1], 0)), jnp.zeros((*net.shape[:2], 0)))
+
+
+class Minds(eqx.Module):
+    """Values and hidden states as weights."""
+
+    q: jax.Array
+    hidden: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Given(Policy):
+    """A table with hidden states, each independent of the other, so that it is seen which of the two a loss reaches."""
+
+    shape: tuple[int, ...] = ()  # episodes, moments, agents, actions
+
+    def init_net(self, key: jax.Array, spec: EnvSpec) -> Minds:
+        q_key, hidden_key = jax.random.split(key)
+        return Minds(jax.random.normal(q_key, self.shape), jax.random.normal(hidden_key, (*self.shape[:-1], self.hidden)))
+
+    def begin(self, net: Minds, state: Any, first: jax.Array, key: jax.Array, spec: EnvSpec) -> tuple[()]:
+        return ()
+
+    def step(self, *_: Any) -> Step:
+        raise NotImplementedError
+
+    def unroll(self, net: Minds, state: Any, episodes: Episodes) -> Unroll:
+        return Unroll(net.q, net.hidden, jnp.zeros((*net.q.shape[:2], 0)))
+
+
+def fit_with(
+    loss: ValueLoss, policy: Policy, mixer: Mixer, online: Nets, target: Nets, batch: Episodes, reward: jax.Array, gamma: float
+) -> Fit:
+    """A loss on a batch, with agents that act by the online weights."""
+    actors = Actors(policy, online.policy, ())
+    seen = (Seen(nets, actors.unroll_with(nets.policy, batch)) for nets in (online, target))
+    return loss(actors, mixer, *seen, batch, reward, gamma)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -120,6 +170,31 @@ def two_layers(weights: Mapping[str, np.ndarray], name: str, x: np.ndarray) -> n
     return linear(weights, f"{name}.2", np.maximum(linear(weights, f"{name}.0", x), 0.0))
 
 
+def mlp(net: Any, x: Any) -> np.ndarray:
+    """Linear layers with ReLU between them, in double precision."""
+    x = np.asarray(x, np.float64)
+    for i, layer in enumerate(net.layers):
+        x = np.asarray(layer.weight, np.float64) @ (np.maximum(x, 0.0) if i else x) + np.asarray(layer.bias, np.float64)
+    return x
+
+
+def unrestricted(net: Any, chosen: np.ndarray, state: np.ndarray) -> float:
+    """WQMIX's central mixer at one moment."""
+    return float(mlp(net.joint, np.concatenate([state, chosen]))[0] + mlp(net.value, state)[0])
+
+
+def joint_value(net: Any, state: np.ndarray, hidden: np.ndarray, action: Sequence[int]) -> float:
+    """QTRAN's joint value at one moment: every agent's hidden state and action encoded, summed, and read together with the state."""
+    n_actions = net.encode.layers[0].weight.shape[1] - hidden.shape[-1]
+    agents = sum(mlp(net.encode, np.concatenate([h, np.eye(n_actions)[a]])) for h, a in zip(hidden, action, strict=True))
+    return float(mlp(net.value, np.concatenate([state, agents]))[0])
+
+
+def greedy_actions(q: np.ndarray, available: np.ndarray) -> list[int]:
+    """Each agent's best available action at one moment."""
+    return [int(max(np.flatnonzero(possible), key=lambda a: values[a])) for values, possible in zip(q, available, strict=True)]
+
+
 def gru(weights: Mapping[str, np.ndarray], x: np.ndarray, h: np.ndarray) -> np.ndarray:
     """One step as PyTorch documents it."""
     w_ir, w_iz, w_in = np.split(weights["rnn.weight_ih_l0"].astype(np.float64), 3)
@@ -130,6 +205,12 @@ def gru(weights: Mapping[str, np.ndarray], x: np.ndarray, h: np.ndarray) -> np.n
     z = sigmoid(x @ w_iz.T + b_iz + h @ w_hz.T + b_hz)
     n = np.tanh(x @ w_in.T + b_in + r * (h @ w_hn.T + b_hn))
     return (1 - z) * n + z * h
+
+
+def gru_weights(net: Any) -> dict[str, np.ndarray]:
+    """A recurrent unit's weights under PyTorch's names, for `gru`."""
+    names = {"weight_ih": net.input_weight, "weight_hh": net.hidden_weight, "bias_ih": net.input_bias, "bias_hh": net.hidden_bias}
+    return {f"rnn.{name}_l0": np.concatenate(list(np.asarray(gates))) for name, gates in names.items()}
 
 
 def agent_values(weights: Mapping[str, np.ndarray], episodes: Episodes) -> np.ndarray:

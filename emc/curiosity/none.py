@@ -7,7 +7,7 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from emc.parts import Curiosity, Metrics, Policy
+from emc.parts import Actors, Curiosity, Metrics, Policy
 from emc.types import EnvSpec, Episodes
 
 
@@ -19,6 +19,6 @@ class NoCuriosity(Curiosity):
         return ()
 
     def learn(
-        self, state: tuple[()], batch: Episodes, policy: Policy, gamma: float, env_steps: Int[Array, ""]
+        self, state: tuple[()], batch: Episodes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
     ) -> tuple[tuple[()], Float[Array, "B T"], Metrics]:
         return (), jnp.zeros_like(batch.reward), {}

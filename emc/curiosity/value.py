@@ -4,12 +4,20 @@ A second value function phi with its own mixer (VDN) learns from the extrinsic r
 following copy of phi's individual values; where agents influence each other those values move and the prediction errs. The bonus of a
 step is the weighted mean over agents of the distance at the history after it.
 
-What the released code does and the paper does not say stands in the trailing comments of the fields.
+What the released code does and the paper does not say stands in the trailing comments of the fields. The paper's design choices are fields
+too; their learners were not released, so what the paper leaves open is chosen here:
+
+* EMC-TD, `novelty="td_error"`: |error of phi's team value| / N at the step itself, with phi's own hard target; nothing is predicted.
+* EMC-Ind, `novelty="change"`: the distance between phi and its slow copy, both scaled like the prediction's target; nothing is predicted.
+* EMC-Cen, `loss=CentralTD()` with `novelty="td_error"`: phi is a critic of all histories and actions, and the acting agents choose its next
+  joint action.
+* EMC-Dec, `mixer=Independent()`: phi's agents learn each on its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal, get_args
 
 import equinox as eqx
 import jax
@@ -20,11 +28,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from emc.losses import TD
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.mixers import VDN
-from emc.names import SMALLEST, check_number, check_size
+from emc.names import SMALLEST, check_number, check_size, lookup
+from emc.nets import distance
 from emc.optimisers import adam, descend, init_optimiser, rmsprop
-from emc.parts import Curiosity, Metrics, Mixer, Nets, Policy, ValueLoss
+from emc.parts import Actors, Curiosity, Metrics, Mixer, Nets, Policy, ValueLoss
 from emc.schedules import DecayingWeight, WeightState
 from emc.types import EnvSpec, Episodes, masked_mean
+
+Novelty = Literal["prediction", "change", "td_error"]
 
 
 class ValueCuriosityState(eqx.Module):
@@ -32,7 +43,7 @@ class ValueCuriosityState(eqx.Module):
 
     values: ValueState  # phi and its hard target
     soft: PyTree  # phi's agents, followed slowly
-    predictor: PyTree  # psi
+    predictor: PyTree  # psi; () where nothing is predicted
     predictor_optimiser: optax.OptState
     weight: WeightState  # eta
 
@@ -42,6 +53,7 @@ class ValueCuriosity(Curiosity):
     """Prediction errors of individual values as the team's bonus."""
 
     weight: DecayingWeight = DecayingWeight()  # eta; the paper's beta and eta are this one number
+    novelty: Novelty = "prediction"  # what the bonus measures
     mixer: Mixer = VDN()  # how phi is factorised
     loss: ValueLoss = TD()
     soft_update: float = 0.005  # released code; 0.05 in the paper
@@ -54,6 +66,7 @@ class ValueCuriosity(Curiosity):
     target_interval: int = 200  # gradient steps between hard copies of phi
 
     def __post_init__(self) -> None:
+        lookup("novelty", self.novelty, dict.fromkeys(get_args(Novelty)))
         check_number("curiosity.soft_update", self.soft_update, "0 never follows, 1 follows at once", low=0.0, high=1.0)
         check_number("curiosity.target_scale", self.target_scale, "the released code has 10, the paper 1", low=0.0)
         for name in ("learning_rate", "predictor_learning_rate", "gradient_clip"):
@@ -63,9 +76,8 @@ class ValueCuriosity(Curiosity):
     def init(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy, policy_net: PyTree) -> ValueCuriosityState:
         mixer_key, loss_key, predictor_key = jax.random.split(key, 3)
         # phi starts from the agents' own initial weights, psi from fresh ones, as released.
-        phi = Nets(policy_net, self.mixer.init(mixer_key, spec), self.loss.init_net(loss_key, spec, policy))
-        predictor = policy.init_net(predictor_key, spec)
-        return self.start(policy, phi, predictor)
+        phi = Nets(policy_net, self.mixer.init(mixer_key, policy.mixer_spec(spec)), self.loss.init_net(loss_key, spec, policy))
+        return self.start(policy, phi, policy.init_net(predictor_key, spec) if self.novelty == "prediction" else ())
 
     def start(self, policy: Policy, phi: Nets, predictor: PyTree) -> ValueCuriosityState:
         """Begin from given weights."""
@@ -74,44 +86,49 @@ class ValueCuriosity(Curiosity):
         return ValueCuriosityState(values, soft, predictor, init_optimiser(self._predictor_optimiser, predictor), self.weight.init())
 
     def learn(
-        self, state: ValueCuriosityState, batch: Episodes, policy: Policy, gamma: float, env_steps: Int[Array, ""]
+        self, state: ValueCuriosityState, batch: Episodes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
     ) -> tuple[ValueCuriosityState, Float[Array, "B T"], Metrics]:
-        played = batch.played[..., None]
-        slow = self._visible(policy.unroll(state.soft, batch).q) * self.target_scale
-
-        def prediction(predictor: PyTree) -> tuple[Float[Array, ""], Float[Array, "B T N"]]:
-            distance = self._distance(self._visible(policy.unroll(predictor, batch).q), slow)
-            return masked_mean(distance**2 if self.squared else distance, played), distance
-
-        (prediction_loss, distance), gradient = jax.value_and_grad(prediction, has_aux=True)(state.predictor)
-        bonus = state.weight.value * jnp.mean(distance, axis=-1) * batch.played  # Eq. 3, with psi and eta from before this step
-        predictor, predictor_optimiser = descend(self._predictor_optimiser, gradient, state.predictor_optimiser, state.predictor)
-
-        values, _, metrics = self._values(policy, gamma).update(state.values, batch, batch.reward)
+        values, fit, metrics = self._values(actors.policy, gamma).update(state.values, batch, batch.reward, actors)
+        report = {f"curiosity_{name}": value for name, value in metrics.items()} | {"curiosity_weight": state.weight.value}
+        predictor, predictor_optimiser = state.predictor, state.predictor_optimiser
+        match self.novelty:  # each with networks and weight from before this step
+            case "prediction":
+                predictor, predictor_optimiser, apart, prediction_report = self._predict(state, batch, actors)
+                report |= prediction_report
+                novelty = jnp.mean(apart, axis=-1)  # Eq. 3
+            case "change":
+                fast, slow = (self._scaled(actors, net, batch) for net in (state.values.online.policy, state.soft))
+                novelty = jnp.mean(distance(fast, slow), axis=-1)
+            case "td_error":
+                novelty = jnp.sum(jnp.abs(fit.error), axis=-1) / batch.action.shape[-1]
+        bonus = jax.lax.stop_gradient(state.weight.value * novelty * batch.played)
         blend = self.soft_update
         soft = jax.tree.map(lambda new, old: (1 - blend) * old + blend * new, values.online.policy, state.soft)
-        after = ValueCuriosityState(
-            values,
-            soft,
-            predictor,
-            predictor_optimiser,
-            self.weight.advance(state.weight, env_steps),
-        )
-        report = {f"curiosity_{name}": value for name, value in metrics.items()}
-        report |= {
-            "curiosity_weight": state.weight.value,
-            "curiosity_prediction_loss": prediction_loss,
-            "curiosity_predictor_norm": optax.tree.norm(after.predictor),
-        }
-        return after, jax.lax.stop_gradient(bonus), report
+        weight = self.weight.advance(state.weight, env_steps)
+        return ValueCuriosityState(values, soft, predictor, predictor_optimiser, weight), bonus, report
+
+    def _predict(
+        self, state: ValueCuriosityState, batch: Episodes, actors: Actors
+    ) -> tuple[PyTree, optax.OptState, Float[Array, "B T N"], Metrics]:
+        """One gradient step of psi, and how far it was off before."""
+        slow = self._scaled(actors, state.soft, batch)
+
+        def prediction(predictor: PyTree) -> tuple[Float[Array, ""], Float[Array, "B T N"]]:
+            apart = distance(self._visible(actors.unroll_with(predictor, batch).q), slow)
+            return masked_mean(apart**2 if self.squared else apart, batch.played[..., None]), apart
+
+        (loss, apart), gradient = jax.value_and_grad(prediction, has_aux=True)(state.predictor)
+        predictor, optimiser = descend(self._predictor_optimiser, gradient, state.predictor_optimiser, state.predictor)
+        report = {"curiosity_prediction_loss": loss, "curiosity_predictor_norm": optax.tree.norm(predictor)}
+        return predictor, optimiser, apart, report
+
+    def _scaled(self, actors: Actors, net: PyTree, batch: Episodes) -> Float[Array, "B T N A"]:
+        """Individual values on the scale that is predicted."""
+        return self._visible(actors.unroll_with(net, batch).q) * self.target_scale
 
     def _visible(self, q: Float[Array, "B T1 N A"]) -> Float[Array, "B T N A"]:
         """Values at the moment each step is judged by."""
         return q[:, 1:] if self.look_ahead else q[:, :-1]
-
-    def _distance(self, predicted: Float[Array, "B T N A"], target: Float[Array, "B T N A"]) -> Float[Array, "B T N"]:
-        """Euclidean over all actions; the small offset keeps it differentiable at zero (and is PyTorch's)."""
-        return jnp.sqrt(jnp.sum((predicted - target + 1e-6) ** 2, axis=-1))
 
     def _values(self, policy: Policy, gamma: float) -> ValueFunction:
         optimiser = rmsprop(self.learning_rate, self.gradient_clip)

@@ -93,6 +93,8 @@ class Gridworld(eqx.Module):
             obs_dtype=dtype,
             state_dtype=dtype,
             map_shape=(self.rows, self.columns),
+            idle_actions=(STAY,),
+            move_actions=(UP, DOWN, LEFT, RIGHT),
         )
 
     @property

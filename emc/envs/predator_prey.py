@@ -80,6 +80,8 @@ class PredatorPrey(eqx.Module):
             state_dtype="bool",
             winnable=False,
             map_shape=(self.grid_size, self.grid_size),
+            idle_actions=(STAY,),
+            move_actions=(RIGHT, DOWN, LEFT, UP),
         )
 
     def reset(self, key: PRNGKeyArray) -> tuple[World, Timestep]:

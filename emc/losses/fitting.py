@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from emc.optimisers import descend, init_optimiser
-from emc.parts import Fit, Metrics, Mixer, Nets, Policy, ValueLoss
+from emc.parts import Actors, Fit, Metrics, Mixer, Nets, Policy, Seen, ValueLoss
 from emc.types import EnvSpec, Episodes, masked_mean
 
 
@@ -37,9 +37,8 @@ class ValueFunction(eqx.Module):
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> ValueState:
         """Fresh weights; the target starts as their copy."""
         policy_key, mixer_key, loss_key = jax.random.split(key, 3)
-        return self.start(
-            Nets(self.policy.init_net(policy_key, spec), self.mixer.init(mixer_key, spec), self.loss.init_net(loss_key, spec, self.policy))
-        )
+        mixer = self.mixer.init(mixer_key, self.policy.mixer_spec(spec))
+        return self.start(Nets(self.policy.init_net(policy_key, spec), mixer, self.loss.init_net(loss_key, spec, self.policy)))
 
     def start(self, nets: Nets) -> ValueState:
         """Begin training from given weights."""
@@ -50,22 +49,26 @@ class ValueFunction(eqx.Module):
         state: ValueState,
         batch: Episodes,
         reward: Float[Array, "B T"],
+        actors: Actors,
         extra_loss: Callable[[Fit], Float[Array, ""]] = lambda fit: jnp.zeros(()),
     ) -> tuple[ValueState, Fit, Metrics]:
-        """One gradient step, then a hard copy to the target if one is due."""
+        """One gradient step, then a hard copy to the target if one is due; `actors` are the agents that act, by these weights or others."""
+        target = jax.lax.stop_gradient(Seen(state.target, actors.unroll_with(state.target.policy, batch)))
 
-        def objective(online: Nets) -> tuple[Float[Array, ""], Fit]:
-            fit = self.loss(self.policy, self.mixer, online, state.target, batch, reward, self.gamma)
+        def objective(nets: Nets) -> tuple[Float[Array, ""], tuple[Fit, Metrics]]:
+            online = Seen(nets, actors.unroll_with(nets.policy, batch))
+            fit = self.loss(actors, self.mixer, online, target, batch, reward, self.gamma)
             loss = masked_mean(fit.loss, batch.played[..., None]) + _mean_regulariser(fit, batch)
-            return loss + extra_loss(fit), fit
+            auxiliary, report = self.policy.auxiliary_loss(online, target, actors.state, batch, reward, self.gamma)
+            return loss + auxiliary + extra_loss(fit), (fit, report)
 
-        (loss, fit), gradient = jax.value_and_grad(objective, has_aux=True)(state.online)
+        (loss, (fit, report)), gradient = jax.value_and_grad(objective, has_aux=True)(state.online)
         online, optimiser = descend(self.optimiser, gradient, state.optimiser, state.online)
         updates = state.updates + 1
         copy = updates % self.target_interval == 0
-        target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, state.target)
+        new_target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, state.target)
         played = batch.played[..., None]
-        metrics = {
+        metrics = report | {
             "loss": loss,
             "gradient_norm": optax.tree.norm(gradient),
             "parameter_norm": optax.tree.norm(online),
@@ -73,7 +76,7 @@ class ValueFunction(eqx.Module):
             "q": masked_mean(fit.q, played),
             "target": masked_mean(fit.q - fit.error, played),
         }
-        return ValueState(online, target, optimiser, updates), fit, metrics
+        return ValueState(online, new_target, optimiser, updates), fit, metrics
 
 
 def _mean_regulariser(fit: Fit, batch: Episodes) -> Float[Array, ""]:

@@ -21,18 +21,21 @@ class QMIX(Mixer):
 
     embed: int = 32  # width of the mixing layer
     hypernet: int = 64  # width of the networks that make its weights
+    layers: int = 2  # of those networks; MAVEN's own QMIX has one
 
     def __post_init__(self) -> None:
         check_size("mixer.embed", self.embed, "32 is usual", low=1)
         check_size("mixer.hypernet", self.hypernet, "64 is usual", low=1)
+        check_size("mixer.layers", self.layers, "2 is usual", low=1)
 
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> MonotoneNet:
         keys = jax.random.split(key, 4)
         state, embed = spec.state_size, self.embed
+        inner = (self.hypernet,) * (self.layers - 1)
         return MonotoneNet(
-            first_weight=MLP.init(keys[0], (state, self.hypernet, embed * spec.n_agents)),
+            first_weight=MLP.init(keys[0], (state, *inner, embed * spec.n_agents)),
             first_bias=Linear.init(keys[1], state, embed),
-            last_weight=MLP.init(keys[2], (state, self.hypernet, embed)),
+            last_weight=MLP.init(keys[2], (state, *inner, embed)),
             value=MLP.init(keys[3], (state, embed, 1)),
         )
 
@@ -55,5 +58,6 @@ class MonotoneNet(eqx.Module):
     @property
     def torch_names(self) -> dict[str, str]:
         """PyMARL's names of these weights."""
-        names = {"first_weight": "hyper_w_1", "last_weight": "hyper_w_final", "value": "V"}
-        return {"first_bias": "hyper_b_1"} | {a: b for ours, theirs in names.items() for a, b in torch_sequential(ours, theirs, 2).items()}
+        layers = len(self.first_weight.layers)
+        weights = torch_sequential("first_weight", "hyper_w_1", layers) | torch_sequential("last_weight", "hyper_w_final", layers)
+        return weights | {"first_bias": "hyper_b_1"} | torch_sequential("value", "V", 2)

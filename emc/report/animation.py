@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, UInt8
 
 from emc.envs.base import Environment
-from emc.parts import Policy
-from emc.policies.exploration import greedy
+from emc.parts import Actors
+from emc.policies.exploration import act_greedily
 from emc.report.curves import LIGHT, new_figure, pixels
 from emc.runs.directory import explained
 from emc.types import Timestep
@@ -36,28 +36,31 @@ class Moment:
     won: bool
 
 
-def record(env: Environment, policy: Policy, net: PyTree, key: PRNGKeyArray) -> list[Moment]:
+def record(env: Environment, actors: Actors, key: PRNGKeyArray) -> list[Moment]:
     """Play one greedy episode; its first moment is the one before the first action."""
 
+    spec, policy = env.spec, actors.policy
+
     @jax.jit
-    def begin(env: Environment, net: PyTree, key: PRNGKeyArray) -> tuple[PyTree, Timestep, PyTree]:
-        return *env.reset(key), policy.begin(net, env.spec)
+    def begin(env: Environment, actors: Actors, key: PRNGKeyArray) -> tuple[PyTree, Timestep, PyTree]:
+        reset_key, begin_key = jax.random.split(key)
+        world, now = env.reset(reset_key)
+        return world, now, policy.begin(actors.net, actors.state, now.state, begin_key, spec)
 
     @jax.jit
     def step(
-        env: Environment, net: PyTree, world: PyTree, now: Timestep, carry: PyTree, previous: Int[Array, " N"], key: PRNGKeyArray
+        env: Environment, actors: Actors, world: PyTree, now: Timestep, carry: PyTree, previous: Int[Array, " N"], key: PRNGKeyArray
     ) -> tuple[PyTree, Timestep, PyTree, Int[Array, " N"]]:
-        carry, q = policy.step(net, carry, now.obs, previous)
-        action = greedy(q, now.available)
-        return *env.step(world, action, key), carry, action
+        world_key, act_key = jax.random.split(key)
+        carry, action = act_greedily(actors, carry, now.obs, now.available, previous, act_key)
+        return *env.step(world, action, world_key), carry, action
 
-    spec = env.spec
     reset_key, *step_keys = jax.random.split(key, spec.episode_limit + 1)
-    world, now, carry = begin(env, net, reset_key)
+    world, now, carry = begin(env, actors, reset_key)
     previous = jnp.full(spec.n_agents, -1)
     moments, total = [Moment(jax.device_get(world), 0.0, over=False, won=False)], 0.0
     for step_key in step_keys:
-        world, now, carry, previous = step(env, net, world, now, carry, previous, step_key)
+        world, now, carry, previous = step(env, actors, world, now, carry, previous, step_key)
         total += float(now.reward)
         over = bool(now.terminated | now.truncated)
         moments.append(Moment(jax.device_get(world), total, over, bool(now.won)))

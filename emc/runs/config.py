@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
-from emc import curiosity, losses, memory, mixers, policies, sampling, schedules
+from emc import curiosity, losses, memory, mixers, optimisers, policies, sampling, schedules
 from emc.envs.base import Environment
 from emc.envs.registry import TASKS
 from emc.errors import RunError, UserError
@@ -44,7 +44,7 @@ class RunConfig:
 
 
 def _types() -> Mapping[str, Callable[..., Any]]:
-    modules = (curiosity, losses, memory, mixers, policies, sampling, schedules)
+    modules = (curiosity, losses, memory, mixers, optimisers, policies, sampling, schedules)
     found: dict[str, Callable[..., Any]] = {"RunConfig": RunConfig, "Method": Method, "Budget": Budget}
     found |= {name: kind for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and is_dataclass(kind)}
     return found | {task.make.__name__: task.make for task in TASKS.values()}

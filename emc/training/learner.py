@@ -6,6 +6,8 @@ inference step uses it.
 
 from __future__ import annotations
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,8 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.methods import Method
-from emc.optimisers import rmsprop
-from emc.parts import Fit, Metrics
+from emc.parts import Actors, Fit, Metrics
 from emc.types import EnvSpec, Episodes, masked_mean
 
 
@@ -22,6 +23,7 @@ class LearnerState(eqx.Module):
     """All that learning changes, replay apart."""
 
     values: ValueState  # agents, mixer, their target and optimiser
+    policy: PyTree  # what the policy learns by other means; () for most
     curiosity: PyTree
     memory: PyTree
 
@@ -36,16 +38,17 @@ class Lesson(eqx.Module):
 
 def value_function(method: Method) -> ValueFunction:
     """The inference module of a method."""
-    optimiser = rmsprop(method.learning_rate, method.gradient_clip)
+    optimiser = method.optimiser(method.learning_rate, method.gradient_clip)
     return ValueFunction(method.policy, method.mixer, method.loss, optimiser, method.gamma, method.target_interval)
 
 
 def init_learner(method: Method, spec: EnvSpec, key: PRNGKeyArray) -> LearnerState:
     """Fresh networks and empty parts."""
-    value_key, curiosity_key, memory_key = jax.random.split(key, 3)
+    value_key, policy_key, curiosity_key, memory_key = jax.random.split(key, 4)
     values = value_function(method).init(value_key, spec)
     return LearnerState(
         values,
+        method.policy.init(policy_key, spec),
         method.curiosity.init(curiosity_key, spec, method.policy, values.online.policy),
         method.memory.init(memory_key, spec),
     )
@@ -53,25 +56,33 @@ def init_learner(method: Method, spec: EnvSpec, key: PRNGKeyArray) -> LearnerSta
 
 def observe(method: Method, state: LearnerState, fresh: Episodes) -> LearnerState:
     """Show freshly collected episodes to the parts that watch."""
-    return LearnerState(state.values, state.curiosity, method.memory.observe(state.memory, fresh, method.gamma))
+    policy = method.policy.observe(state.policy, fresh)
+    return dataclasses.replace(state, policy=policy, memory=method.memory.observe(state.memory, fresh, method.gamma))
+
+
+def actors_of(method: Method, state: LearnerState) -> Actors:
+    """The agents as they act now."""
+    return Actors(method.policy, state.values.online.policy, state.policy)
 
 
 def update(method: Method, state: LearnerState, batch: Episodes, env_steps: Int[Array, ""]) -> tuple[LearnerState, Lesson]:
     """One gradient step on a batch of episodes."""
-    curiosity, bonus, curiosity_metrics = method.curiosity.learn(state.curiosity, batch, method.policy, method.gamma, env_steps)
+    actors = actors_of(method, state)
+    curiosity, bonus, curiosity_metrics = method.curiosity.learn(state.curiosity, batch, actors, method.gamma, env_steps)
     memory, recalled = method.memory.recall(state.memory, batch, method.gamma)
 
     def memory_loss(fit: Fit) -> Float[Array, ""]:
         gap = (recalled.target[..., None] - fit.q) * recalled.known[..., None]  # a miss costs nothing but counts in the mean
         return method.memory.loss_weight * masked_mean(gap**2, batch.played[..., None])  # Eq. 5, 8
 
-    values, fit, metrics = value_function(method).update(state.values, batch, batch.reward + bonus, memory_loss)
+    values, fit, metrics = value_function(method).update(state.values, batch, batch.reward + bonus, actors, memory_loss)
+    policy, policy_metrics = method.policy.learn(state.policy, batch, env_steps)
     played = batch.played
-    metrics |= curiosity_metrics | method.memory.metrics(memory)
+    metrics |= policy_metrics | curiosity_metrics | method.memory.metrics(memory)
     metrics |= {
         "reward_extrinsic": masked_mean(batch.reward, played),
         "reward_intrinsic": masked_mean(bonus, played),
         "memory_hit_rate": masked_mean(recalled.known.astype(jnp.float32), played),
     }
     priority = jax.vmap(lambda error, mask: masked_mean(error**2, mask[:, None]))(fit.error, played)
-    return LearnerState(values, curiosity, memory), Lesson(jax.lax.stop_gradient(priority), bonus, metrics)
+    return LearnerState(values, policy, curiosity, memory), Lesson(jax.lax.stop_gradient(priority), bonus, metrics)

@@ -22,7 +22,7 @@ from emc.errors import UserError
 from emc.methods import Method
 from emc.names import check_size
 from emc.parts import Metrics
-from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
+from emc.training.learner import LearnerState, Lesson, actors_of, init_learner, observe, update
 from emc.training.replay import Replay
 from emc.training.rollout import Outcome, play
 from emc.types import EnvSpec, Episodes
@@ -80,7 +80,7 @@ def init(method: Method, env: Environment, seed: int | Int[Array, ""]) -> TrainS
     learner_key, key, test_key = (jax.random.fold_in(jax.random.key(seed), stream) for stream in range(3))
     spec = env.spec
     learner = init_learner(method, spec, learner_key)
-    replay = Replay.empty(spec, method.replay_episodes)
+    replay = Replay.empty(spec, method.replay_episodes, method.policy.blank_choice(spec))
     lesson = jax.eval_shape(lambda: _learn(method, learner, replay, key, jnp.zeros((), jnp.int32))[2])
     return TrainState(learner, replay, jnp.zeros((), jnp.int32), key, test_key, _blank_tally(list(lesson.metrics)), blank_maps(spec))
 
@@ -108,21 +108,33 @@ def first_update(method: Method, parallel_envs: int) -> int:
     return -(-method.batch_episodes // parallel_envs) - 1
 
 
+def updates_at(method: Method, parallel_envs: int, iteration: Int[Array, ""]) -> Int[Array, ""]:
+    """Gradient steps of an iteration, once the replay holds a batch."""
+    wanted, every = method.updates_per_episode * parallel_envs, method.episodes_per_update
+    if wanted % every == 0:
+        return jnp.asarray(wanted // every)
+    if every % wanted:
+        raise UserError(
+            f"episodes_per_update={every} and parallel_envs={parallel_envs} do not fit together: make one a multiple of the other"
+        )
+    return ((iteration + 1) % (every // wanted) == 0).astype(jnp.int32)
+
+
 def advance(
     method: Method, parallel_envs: int, env: Environment, state: TrainState, iteration: Int[Array, ""], iterations: Int[Array, ""]
 ) -> TrainState:
     """Run `iterations` whole iterations, the first of them numbered `iteration`."""
 
     def one(i: Int[Array, ""], state: TrainState) -> TrainState:
-        return _iterate(method, parallel_envs, env, state, i >= first_update(method, parallel_envs))
+        updates = jnp.where(i >= first_update(method, parallel_envs), updates_at(method, parallel_envs, i), 0)
+        return _iterate(method, parallel_envs, env, state, updates)
 
     return jax.lax.fori_loop(iteration, iteration + iterations, one, state)
 
 
-def _iterate(method: Method, parallel_envs: int, env: Environment, state: TrainState, learning: Array) -> TrainState:
+def _iterate(method: Method, parallel_envs: int, env: Environment, state: TrainState, updates: Int[Array, ""]) -> TrainState:
     key, play_key, learn_key = jax.random.split(state.key, 3)
-    net = state.learner.values.online.policy
-    fresh, outcome = play(env, method.policy, net, play_key, method.epsilon(state.env_steps), parallel_envs)
+    fresh, outcome = play(env, actors_of(method, state.learner), play_key, method.epsilon(state.env_steps), parallel_envs)
     env_steps = state.env_steps + jnp.sum(outcome.length).astype(jnp.int32)
     learner = observe(method, state.learner, fresh)
     replay = state.replay.add(fresh, method.replay)
@@ -134,7 +146,6 @@ def _iterate(method: Method, parallel_envs: int, env: Environment, state: TrainS
         tally, maps = _mark(state.tally, lesson.metrics), _wonder(env, state.maps, batch, lesson)
         return dataclasses.replace(state, learner=learner, replay=replay, tally=tally, maps=maps)
 
-    updates = jnp.where(learning, method.updates_per_episode * parallel_envs, 0)
     return jax.lax.fori_loop(0, updates, learn, state)
 
 
@@ -185,7 +196,7 @@ def _wonder(env: Environment, maps: Maps, batch: Episodes, lesson: Lesson) -> Ma
 
 def evaluate(method: Method, env: Environment, learner: LearnerState, key: PRNGKeyArray, episodes: int) -> Outcome:
     """Complete greedy episodes."""
-    return play(env, method.policy, learner.values.online.policy, key, jnp.zeros(()), episodes)[1]
+    return play(env, actors_of(method, learner), key, jnp.zeros(()), episodes)[1]
 
 
 class Program:
@@ -196,6 +207,7 @@ class Program:
             raise UserError(
                 f"parallel_envs={budget.parallel_envs} must divide replay_episodes={method.replay_episodes}: choose another of the two"
             )
+        updates_at(method, budget.parallel_envs, jnp.zeros((), jnp.int32))  # refuses what does not fit together
         self.env, self.seeds = env, seeds
         self._init, self._advance, self._evaluate = _compiled(method, budget.parallel_envs, budget.test_episodes, len(seeds) > 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from emc.sampling import Sampler
 from emc.types import EnvSpec, Episodes
@@ -19,11 +19,10 @@ class Replay(eqx.Module):
     added: Int[Array, ""]
 
     @staticmethod
-    def empty(spec: EnvSpec, capacity: int) -> Replay:
-        """A ring with nothing in it."""
-        return Replay(
-            blank_episodes(spec, (capacity,), "int8" if spec.n_actions <= 128 else "int32"), jnp.zeros(capacity), jnp.zeros((), jnp.int32)
-        )
+    def empty(spec: EnvSpec, capacity: int, choice: PyTree = ()) -> Replay:
+        """A ring with nothing in it; `choice` is what a policy records at one step."""
+        episodes = blank_episodes(spec, (capacity,), "int8" if spec.n_actions <= 128 else "int32", choice)
+        return Replay(episodes, jnp.zeros(capacity), jnp.zeros((), jnp.int32))
 
     @property
     def capacity(self) -> int:
@@ -53,7 +52,7 @@ class Replay(eqx.Module):
         return eqx.tree_at(lambda replay: replay.priority, self, self.priority.at[rows].set(priority))
 
 
-def blank_episodes(spec: EnvSpec, shape: tuple[int, ...], action_dtype: str) -> Episodes:
+def blank_episodes(spec: EnvSpec, shape: tuple[int, ...], action_dtype: str, choice: PyTree = ()) -> Episodes:
     """All padding."""
     steps, moments, agents = spec.episode_limit, spec.episode_limit + 1, spec.n_agents
     return Episodes(
@@ -64,4 +63,5 @@ def blank_episodes(spec: EnvSpec, shape: tuple[int, ...], action_dtype: str) -> 
         reward=jnp.zeros((*shape, steps)),
         terminated=jnp.zeros((*shape, steps), bool),
         played=jnp.zeros((*shape, steps), bool),
+        choice=jax.tree.map(lambda x: jnp.zeros((*shape, steps, *x.shape), x.dtype), choice),
     )

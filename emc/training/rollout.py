@@ -6,6 +6,7 @@ cheap. The environment says what its end means: `terminated` is stored as it is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from emc.envs.base import Environment
-from emc.parts import Policy
+from emc.parts import Actors, Step
 from emc.policies.exploration import epsilon_greedy
 from emc.training.replay import blank_episodes
 from emc.types import Episodes, Timestep, shared_maximum
@@ -39,18 +40,24 @@ class _Play(eqx.Module):
     previous: Int[Array, "B N"]
     running: Bool[Array, " B"]
     won: Bool[Array, " B"]
-    record: Episodes
+    record: dict[str, PyTree]  # the fields of `Episodes`, time first
 
 
-def play(
-    env: Environment, policy: Policy, net: PyTree, key: PRNGKeyArray, epsilon: Float[Array, ""], episodes: int
-) -> tuple[Episodes, Outcome]:
+def play(env: Environment, actors: Actors, key: PRNGKeyArray, epsilon: Float[Array, ""], episodes: int) -> tuple[Episodes, Outcome]:
     """Play `episodes` episodes with epsilon-greedy agents."""
-    spec = env.spec
-    reset_key, key = jax.random.split(key)
+    spec, policy = env.spec, actors.policy
+    reset_key, begin_key, key = jax.random.split(key, 3)
     world, first = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
-    agents = jax.tree.map(lambda x: jnp.broadcast_to(x, (episodes, *x.shape)), policy.begin(net, spec))
-    record = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), blank_episodes(spec, (episodes,), "int32"))
+
+    def begin(state: Array, key: PRNGKeyArray) -> PyTree:
+        return policy.begin(actors.net, actors.state, state, key, spec)
+
+    def decide(carry: PyTree, now: Timestep, previous: Array, key: PRNGKeyArray) -> Step:
+        return policy.step(actors.net, actors.state, carry, now.obs, now.available, previous, key, epsilon)
+
+    agents = jax.vmap(begin)(first.state, jax.random.split(begin_key, episodes))
+    blank = blank_episodes(spec, (episodes,), "int32", policy.blank_choice(spec))
+    record = _swapped(vars(blank))
     start = _Play(
         t=jnp.zeros((), jnp.int32),
         key=key,
@@ -64,32 +71,34 @@ def play(
     )
 
     def step(p: _Play) -> _Play:
-        key, act_key, world_key = jax.random.split(p.key, 3)
-        agents, q = policy.step(net, p.agents, p.now.obs, p.previous)
-        action = epsilon_greedy(act_key, q, p.now.available, epsilon)
+        key, decide_key, act_key, world_key = jax.random.split(p.key, 4)
+        decision = jax.vmap(decide)(p.agents, p.now, p.previous, jax.random.split(decide_key, episodes))
+        action = epsilon_greedy(act_key, decision.q, p.now.available, epsilon, decision.preferred)
         world, after = jax.vmap(env.step)(p.world, action, jax.random.split(world_key, episodes))
-        record = _note(
-            p.record, p.t, p.running, action=action, reward=after.reward, terminated=after.terminated, played=jnp.ones(episodes, bool)
-        )
+        flags = {"terminated": after.terminated, "played": jnp.ones(episodes, bool)}
+        record = _note(p.record, p.t, p.running, action=action, reward=after.reward, choice=decision.choice, **flags)
         record = _note(record, p.t + 1, p.running, obs=after.obs, state=after.state, available=after.available)
         running = p.running & ~(after.terminated | after.truncated)
-        return _Play(p.t + 1, key, world, agents, after, action, running, p.won | (p.running & after.won), record)
+        return _Play(p.t + 1, key, world, decision.carry, after, action, running, p.won | (p.running & after.won), record)
 
     def unfinished(p: _Play) -> Bool[Array, ""]:
         return (shared_maximum(jnp.any(p.running).astype(jnp.int32)) > 0) & (shared_maximum(p.t) < spec.episode_limit)
 
     end = jax.lax.while_loop(unfinished, step, start)
-    played = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), end.record)
+    played = Episodes(**_swapped(end.record))
     return played, Outcome(jnp.sum(played.reward, axis=1), played.length, end.won)
 
 
-def _note(record: Episodes, t: Int[Array, ""] | int, running: Bool[Array, " B"], **values: Any) -> Episodes:
+def _swapped(record: Mapping[str, PyTree]) -> dict[str, Any]:
+    """Time first instead of episodes first, or back."""
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), dict(record))
+
+
+def _note(record: dict[str, PyTree], t: Int[Array, ""] | int, running: Bool[Array, " B"], **values: PyTree) -> dict[str, PyTree]:
     """Write one moment of each running episode; the rest stays padding."""
-    names = list(values)
 
     def write(track: Array, value: Array) -> Array:
         kept = jnp.where(running.reshape(-1, *[1] * (value.ndim - 1)), value, jnp.zeros((), value.dtype))
         return jax.lax.dynamic_update_index_in_dim(track, kept.astype(track.dtype), t, 0)
 
-    where = lambda e: tuple(vars(e)[name] for name in names)  # noqa: E731
-    return eqx.tree_at(where, record, tuple(write(vars(record)[name], values[name]) for name in names))
+    return record | {name: jax.tree.map(write, record[name], value) for name, value in values.items()}

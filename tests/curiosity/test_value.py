@@ -14,22 +14,26 @@ import pytest
 from emc.curiosity import NoCuriosity, ValueCuriosity
 from emc.curiosity.value import ValueCuriosityState
 from emc.interop import to_torch
-from emc.losses import TD
+from emc.losses import TD, CentralTD
 from emc.losses.fitting import ValueFunction
 from emc.mixers import VDN, Independent
 from emc.optimisers import rmsprop
-from emc.parts import Nets, Policy
+from emc.parts import Actors, Nets, Policy
 from emc.policies import RecurrentQ
 from emc.schedules import DecayingWeight
 from emc.types import Episodes
 from tests.twins import (
     SPEC,
+    Given,
     Table,
     agent_values,
+    as_numpy,
     assert_close,
     assert_trees_close,
     bits,
     filled,
+    greedy_actions,
+    joint_value,
     only_agent,
     quick,
     random_episodes,
@@ -55,7 +59,7 @@ def start(curiosity: ValueCuriosity, phi: Any, soft: Any, predictor: Any, policy
 def learn(
     curiosity: ValueCuriosity, policy: Policy, state: ValueCuriosityState, batch: Episodes, env_steps: Any
 ) -> tuple[ValueCuriosityState, jax.Array, dict[str, jax.Array]]:
-    return curiosity.learn(state, batch, policy, GAMMA, jnp.asarray(env_steps, jnp.int32))
+    return curiosity.learn(state, batch, Actors(policy, state.values.online.policy, ()), GAMMA, jnp.asarray(env_steps, jnp.int32))
 
 
 def distances(predicted: Any, slow: Any, scale: float, look_ahead: bool) -> np.ndarray:
@@ -120,7 +124,7 @@ def test_the_values_behind_curiosity_learn_from_the_extrinsic_reward_alone() -> 
     assert np.max(np.abs(np.asarray(bonus - other_bonus))) > 1.0
     assert bits(first.values) == bits(second.values)  # whatever the bonus
     function = ValueFunction(Table(), VDN(), TD(), rmsprop(5e-4, 10.0), GAMMA, 200)
-    expected = quick(function.update)(function.start(Nets(table(1), (), ())), BATCH, BATCH.reward)[0]
+    expected = quick(function.update)(function.start(Nets(table(1), (), ())), BATCH, BATCH.reward, Actors(Table(), table(1), ()))[0]
     assert_trees_close(first.values, expected, 1e-6)
     error = sum_errors(table(1), table(1), BATCH, BATCH.reward, GAMMA)
     assert float(metrics["curiosity_loss"]) == pytest.approx(np.sum(error**2) / 9, rel=1e-5)
@@ -173,7 +177,7 @@ def test_the_prediction_error_falls_on_a_repeated_batch(squared: bool) -> None:
     phi, predictor = (filled(lambda key: policy.init_net(key, SPEC), seed, size=0.3) for seed in (1, 3))
 
     def step(state: ValueCuriosityState, _: None) -> tuple[ValueCuriosityState, jax.Array]:
-        state, bonus, _ = curiosity.learn(state, BATCH, policy, GAMMA, jnp.int32(0))
+        state, bonus, _ = curiosity.learn(state, BATCH, Actors(policy, phi, ()), GAMMA, jnp.int32(0))
         return state, jnp.sum(bonus)
 
     bonus = quick(lambda state: jax.lax.scan(step, state, None, 150)[1])(start(curiosity, phi, phi, predictor, policy))
@@ -181,7 +185,7 @@ def test_the_prediction_error_falls_on_a_repeated_batch(squared: bool) -> None:
 
 
 def test_no_curiosity_pays_nothing_and_learns_nothing() -> None:
-    state, bonus, metrics = NoCuriosity().learn((), BATCH, Table(), GAMMA, jnp.int32(0))
+    state, bonus, metrics = NoCuriosity().learn((), BATCH, Actors(Table(), (), ()), GAMMA, jnp.int32(0))
     assert (state, metrics) == ((), {})
     assert bonus.shape == BATCH.reward.shape
     assert not np.any(np.asarray(bonus))
@@ -192,3 +196,116 @@ def test_the_weight_is_a_schedule_of_its_own() -> None:
     state, bonus, _ = learn(curiosity, Table(), start(curiosity, table(1), table(2), table(3)), BATCH, 10)
     assert_close(bonus, 3.0 * distances(table(3), table(2), 10.0, True).mean(axis=-1) * np.asarray(BATCH.played), 1e-5)
     assert float(state.weight.value) == 1.5
+
+
+def hand_episode() -> Episodes:
+    """Three steps of two agents with two actions, then padding; at the second moment agent 0 cannot play action 1."""
+    available = np.ones((1, 5, 2, 2), bool)
+    available[0, 1, 0, 1] = False
+    available[0, 4] = False
+    return Episodes(
+        obs=jnp.zeros((1, 5, 2, 1)),
+        state=jnp.zeros((1, 5, 1)),
+        available=jnp.asarray(available),
+        action=jnp.array([[[0, 1], [0, 1], [0, 1], [0, 0]]]),
+        reward=jnp.array([[1.0, -2.0, 4.0, 0.0]]),
+        terminated=jnp.array([[False, False, True, False]]),
+        played=jnp.array([[True, True, True, False]]),
+    )
+
+
+PHI = [  # moment by moment: agent 0, agent 1
+    [[1.0, 0.0], [0.0, 2.0]],  # chosen: 1 + 2
+    [[3.0, 4.0], [5.0, 1.0]],  # chosen: 3 + 1; best: 0 (action 1 is not available) and 0
+    [[0.0, 6.0], [1.0, 7.0]],  # chosen: 0 + 7; best: 1 and 1
+    [[8.0, 0.0], [0.0, 3.0]],
+    [[7.0, 7.0], [7.0, 7.0]],
+]
+HARD = [
+    [[0.0, 0.0], [0.0, 0.0]],
+    [[10.0, 20.0], [30.0, 40.0]],  # of phi's choice: 10 + 30
+    [[1.0, 2.0], [3.0, 4.0]],  # 2 + 4
+    [[100.0, 200.0], [300.0, 400.0]],
+    [[70.0, 70.0], [70.0, 70.0]],
+]
+AWAY = [  # how far the slow copy is from phi
+    [[3.0, 4.0], [0.0, 0.0]],  # ten times: distances 50 and 0
+    [[0.3, 0.4], [0.0, -0.1]],  # 5 and 1
+    [[0.6, 0.8], [0.0, 0.0]],  # 10 and 0
+    [[0.0, 0.2], [-0.4, 0.0]],  # 2 and 4
+    [[30.0, 40.0], [0.0, 0.0]],
+]
+
+
+def hand_state(curiosity: ValueCuriosity) -> ValueCuriosityState:
+    phi, hard = jnp.array([PHI]), jnp.array([HARD])
+    state = start(curiosity, phi, phi - jnp.array([AWAY]), ())
+    return dataclasses.replace(state, values=dataclasses.replace(state.values, target=Nets(hard, (), ())))
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        # |error of the team's value| / agents at the step itself: targets 1 + 0.9 * 40, -2 + 0.9 * 6, 4.
+        ({"novelty": "td_error"}, [abs(3.0 - 37.0) / 2, abs(4.0 - 3.4) / 2, abs(7.0 - 4.0) / 2]),
+        ({"novelty": "td_error", "look_ahead": False}, [17.0, 0.3, 1.5]),
+        # Mean distance over agents between ten times phi and ten times its slow copy, where the step led.
+        ({"novelty": "change"}, [(5.0 + 1.0) / 2, (10.0 + 0.0) / 2, (2.0 + 4.0) / 2]),
+        ({"novelty": "change", "look_ahead": False}, [(50.0 + 0.0) / 2, (5.0 + 1.0) / 2, (10.0 + 0.0) / 2]),
+        ({"novelty": "change", "target_scale": 1.0}, [0.3, 0.5, 0.3]),
+    ],
+    ids=["td", "td has no moment to look ahead to", "ind", "ind before the step", "ind unscaled"],
+)
+def test_the_bonuses_of_the_papers_ablations_on_a_three_step_episode_are_those_found_by_hand(
+    fields: dict[str, Any], expected: list[float]
+) -> None:
+    curiosity = ValueCuriosity(**fields, learning_rate=0.5, soft_update=0.5)  # so that networks from after the step would not pass
+    before = hand_state(curiosity)
+    after, bonus, metrics = learn(curiosity, Table(), before, hand_episode(), 5_000)
+    np.testing.assert_allclose(bonus[0], [ETA * e for e in expected] + [0.0], rtol=1e-4, atol=1e-5)
+    assert np.any(np.abs(np.asarray(after.values.online.policy - before.values.online.policy)) > 0.1)  # phi learns all the same
+    assert_close(after.soft, (np.asarray(before.soft) + np.asarray(after.values.online.policy)) / 2, 1e-5)
+    assert float(after.weight.value) == pytest.approx(0.18)
+    assert "curiosity_prediction_loss" not in metrics
+
+
+@pytest.mark.parametrize("novelty", ["td_error", "change"])
+def test_nothing_is_predicted_where_the_bonus_is_no_prediction(novelty: Any) -> None:
+    state = ValueCuriosity(novelty=novelty).init(jax.random.key(0), SPEC, Table(SHAPE), table(1))
+    assert jax.tree.leaves(state.predictor) == []
+    assert all(leaf.size == 1 for leaf in jax.tree.leaves(state.predictor_optimiser))  # a counter, no moments
+    assert bits(state.soft) == bits(table(1))
+
+
+def test_the_central_critics_bonus_is_its_error_by_the_number_of_agents_with_next_actions_of_those_who_act() -> None:
+    policy, curiosity = Given(SHAPE, hidden=4), ValueCuriosity(novelty="td_error", loss=CentralTD(width=5), learning_rate=0.1)
+    phi, hard, acting = (
+        filled(lambda key: Nets(policy.init_net(key, SPEC), (), curiosity.loss.init_net(key, SPEC, policy)), seed) for seed in (1, 2, 3)
+    )
+    state = curiosity.start(policy, phi, ())
+    state = dataclasses.replace(state, values=dataclasses.replace(state.values, target=hard))
+    after, bonus, _ = quick(lambda s, net: curiosity.learn(s, BATCH, Actors(policy, net, ()), GAMMA, jnp.int32(0)))(state, acting.policy)
+    e, (phi, hard), expected = as_numpy(BATCH), as_numpy((phi, hard)), np.zeros((3, 4))
+    for b, t in zip(*np.nonzero(e.played), strict=True):
+        later = greedy_actions(np.asarray(acting.policy.q[b, t + 1]), e.available[b, t + 1])
+        value = joint_value(phi.loss, e.state[b, t], phi.policy.hidden[b, t], e.action[b, t])
+        beyond = joint_value(hard.loss, e.state[b, t + 1], hard.policy.hidden[b, t + 1], later)
+        expected[b, t] = ETA * abs(value - (e.reward[b, t] + GAMMA * (not e.terminated[b, t]) * beyond)) / 2
+    assert_close(bonus, expected, 1e-5)
+    changes = jax.tree.map(lambda new, old: np.max(np.abs(np.asarray(new) - np.asarray(old))), after.values.online, phi)
+    assert all(change > 0 for change in jax.tree.leaves((changes.loss, changes.policy.hidden)))
+    assert changes.policy.q == 0  # nobody acts by the critic
+
+
+def test_decentralised_curiosity_learns_each_agents_values_on_its_own_and_predicts_them_as_ever() -> None:
+    curiosity = ValueCuriosity(mixer=Independent(), learning_rate=0.01)
+    after, bonus, _ = learn(curiosity, Table(), start(curiosity, table(1), table(2), table(3)), BATCH, 0)
+    assert_close(bonus, ETA * distances(table(3), table(2), 10.0, True).mean(axis=-1) * np.asarray(BATCH.played), 1e-5)
+    # The gradient is 2 error / (agents * steps) at each chosen value; RMSprop's first step divides it by 0.1 |gradient| + 1e-5.
+    expected = np.asarray(table(1), np.float64)
+    for i in range(2):
+        error = sum_errors(*(np.asarray(table(1))[:, :, i : i + 1],) * 2, only_agent(BATCH, i), BATCH.reward, GAMMA)
+        for b, t in zip(*np.nonzero(np.asarray(BATCH.played)), strict=True):
+            slope = 2 * error[b, t] / 18
+            expected[b, t, i, BATCH.action[b, t, i]] -= 0.01 * slope / (0.1 * abs(slope) + 1e-5)
+    assert_close(np.asarray(after.values.online.policy) - np.asarray(table(1)), expected - np.asarray(table(1)), 1e-3)

@@ -14,14 +14,15 @@ import numpy as np
 import optax
 import pytest
 
+from emc.errors import UserError
 from emc.losses import TD
 from emc.losses.fitting import ValueFunction
-from emc.losses.td import best, values_of
+from emc.losses.td import best, targets, values_of
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
-from emc.parts import Fit, Mixed, Mixer, Nets, Policy
+from emc.parts import Actors, Fit, Mixed, Mixer, Nets, Policy
 from emc.policies import RecurrentQ
 from emc.types import AgentValues, EnvSpec, Episodes
-from tests.twins import SPEC, Table, assert_close, assert_trees_close, filled, quick, random_episodes, stretched, sum_errors
+from tests.twins import SPEC, Table, assert_close, assert_trees_close, filled, fit_with, quick, random_episodes, stretched, sum_errors
 
 GAMMA = 0.5
 MIXERS: dict[str, Mixer] = {
@@ -36,7 +37,7 @@ MIXERS: dict[str, Mixer] = {
 def fit_tables(mixer: Mixer, q: Any, target_q: Any, batch: Episodes, double_q: bool = True, reward: Any = None) -> Fit:
     """The loss of agents whose values are given numbers."""
     online, target = (Nets(jnp.asarray(values, jnp.float32), (), ()) for values in (q, target_q))
-    return TD(double_q)(Table(), mixer, online, target, batch, batch.reward if reward is None else jnp.asarray(reward), GAMMA)
+    return fit_with(TD(double_q), Table(), mixer, online, target, batch, batch.reward if reward is None else jnp.asarray(reward), GAMMA)
 
 
 def one_episode(terminated: bool) -> Episodes:
@@ -108,7 +109,7 @@ def test_the_loss_is_the_mean_over_steps_and_for_independent_learners_over_agent
         state = function.start(Nets(jnp.array([Q]), (), ()))
         state = dataclasses.replace(state, target=Nets(jnp.array([TARGET]), (), ()))
         batch = one_episode(terminated=True)
-        after, fit, metrics = quick(function.update)(state, batch, batch.reward)
+        after, fit, metrics = quick(function.update)(state, batch, batch.reward, Actors(Table(), state.online.policy, ()))
         error = np.asarray(fit.error[0, :3], np.float64)
         assert float(metrics["loss"]) == pytest.approx(np.sum(error**2) / count)
         assert float(metrics["td_error"]) == pytest.approx(np.sum(np.abs(error)) / count)
@@ -174,7 +175,7 @@ def test_every_mixer_is_asked_about_its_own_moment(name: str) -> None:
         value = program(online.mixer, now, batch.state[b, :length])
         next_value = program(target.mixer, then, batch.state[b, 1 : length + 1])
         aim = batch.reward[b, :length] + GAMMA * (1.0 - batch.terminated[b, :length]) * next_value
-        fit = quick(lambda o, t: TD()(Table(), mixer, o, t, batch, batch.reward, GAMMA))(online, target)
+        fit = quick(lambda o, t: fit_with(TD(), Table(), mixer, o, t, batch, batch.reward, GAMMA))(online, target)
         assert_close(fit.q[b, :length, 0], value, 1e-5)
         assert_close(fit.error[b, :length, 0], value - aim, 1e-5)
 
@@ -187,7 +188,7 @@ def loss_and_gradient(policy: Policy, mixer: Mixer, nets: tuple[Nets, Nets], bat
     """The whole objective, regulariser included, and the step that follows from it."""
     function = value_function(mixer, policy)
     state = dataclasses.replace(function.start(nets[0]), target=nets[1])
-    after, _, metrics = function.update(state, batch, reward)
+    after, _, metrics = function.update(state, batch, reward, Actors(policy, state.online.policy, ()))
     return metrics["loss"], jax.tree.map(jnp.subtract, state.online, after.online)
 
 
@@ -264,7 +265,7 @@ def test_no_gradient_reaches_the_target(name: str) -> None:
     mixer, batch = MIXERS[name], random_episodes(3, [4, 2], cut=[False, True])
 
     def loss(target: Nets, online: Nets) -> jax.Array:
-        fit = TD()(Table(), mixer, online, target, batch, batch.reward, GAMMA)
+        fit = fit_with(TD(), Table(), mixer, online, target, batch, batch.reward, GAMMA)
         return jnp.sum(fit.loss * batch.played[..., None]) + jnp.sum(fit.q) + jnp.sum(fit.error)
 
     online, target = random_nets(Table((2, 5, 2, 3)), mixer)
@@ -293,9 +294,8 @@ def test_a_regulariser_is_averaged_up_to_the_longest_episodes_last_step_and_over
     losses = {}
     for mixer in (VDN(), Regularised()):
         function = value_function(mixer, Table())
-        losses[type(mixer)] = float(
-            quick(function.update)(function.start(Nets(jnp.asarray(table), (), ())), batch, batch.reward)[2]["loss"]
-        )
+        state, actors = function.start(Nets(jnp.asarray(table), (), ())), Actors(Table(), jnp.asarray(table), ())
+        losses[type(mixer)] = float(quick(function.update)(state, batch, batch.reward, actors)[2]["loss"])
     expected = (1.0 + 2.0 + 4.0 + 8.0 + 16.0 + 32.0) / (2 * 3)  # steps 0, 1, 2 of both, played or not
     assert losses[Regularised] - losses[VDN] == pytest.approx(expected, rel=1e-5)
 
@@ -317,7 +317,7 @@ def test_the_target_is_copied_every_interval_and_only_then() -> None:
     state = function.start(Nets(jnp.array([Q]), (), ()))
     targets = [np.asarray(state.target.policy)]
     for i in range(1, 8):
-        state = update(state, batch, batch.reward)[0]
+        state = update(state, batch, batch.reward, Actors(Table(), state.online.policy, ()))[0]
         assert state.updates == i
         if i % 3 == 0:
             np.testing.assert_array_equal(state.target.policy, state.online.policy)
@@ -327,3 +327,77 @@ def test_the_target_is_copied_every_interval_and_only_then() -> None:
             assert np.any(np.asarray(state.online.policy) != targets[-1])
     assert np.any(targets[1] != targets[0])
     assert np.any(targets[2] != targets[1])
+
+
+@pytest.mark.parametrize(
+    ("share", "terminated", "aims"),
+    [
+        # Backwards, with gamma = 0.5: the last step's return, then r + 0.5 (0.5 value + 0.5 return).
+        (0.5, True, [1.0 + 0.5 * (0.5 * 60.0 + 0.5 * 1.0), -2.0 + 0.5 * (0.5 * 8.0 + 0.5 * 4.0), 4.0]),
+        (0.5, False, [1.0 + 0.5 * (0.5 * 60.0 + 0.5 * 76.0), -2.0 + 0.5 * (0.5 * 8.0 + 0.5 * 304.0), 4.0 + 0.5 * 600.0]),
+        (1.0, True, [1.0 + 0.5 * -2.0 + 0.25 * 4.0, -2.0 + 0.5 * 4.0, 4.0]),  # the return, nothing bootstrapped
+        (1.0, False, [1.0 + 0.5 * -2.0 + 0.25 * 4.0 + 0.125 * 600.0, -2.0 + 0.5 * 4.0 + 0.25 * 600.0, 4.0 + 0.5 * 600.0]),
+        (0.0, True, [1.0 + 0.5 * 60.0, -2.0 + 0.5 * 8.0, 4.0]),
+    ],
+    ids=["half, terminated", "half, truncated", "all, terminated", "all, truncated", "one step"],
+)
+@pytest.mark.parametrize("padding", [0, 3])
+def test_the_mixed_returns_of_a_three_step_episode_are_those_found_by_hand(
+    share: float, terminated: bool, aims: list[float], padding: int
+) -> None:
+    batch = stretched(one_episode(terminated), padding)
+    online, target = (
+        Nets(jnp.pad(jnp.array([values]), ((0, 0), (0, padding), (0, 0), (0, 0)), constant_values=1e3), (), ()) for values in (Q, TARGET)
+    )
+    reward = jnp.where(batch.played, batch.reward, 1e4)
+    fit = fit_with(TD(td_lambda=share), Table(), VDN(), online, target, batch, reward, GAMMA)
+    assert fit.error[0, :3, 0].tolist() == pytest.approx([q - aim for q, aim in zip(CHOSEN, aims, strict=True)])
+
+
+@functools.partial(quick, static_argnums=2)
+def _aims(batch: Episodes, after: jax.Array, share: float) -> jax.Array:
+    return targets(batch.reward, after, batch, GAMMA, share)
+
+
+@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.given(
+    seed=st.integers(0, 10_000),
+    lengths=st.lists(st.integers(1, 4), min_size=3, max_size=3),
+    cut=st.lists(st.booleans(), min_size=3, max_size=3),
+    share=st.sampled_from([0.0, 0.3, 0.8, 1.0]),
+)
+def test_mixed_returns_are_the_weighted_mean_of_all_n_step_returns(seed: int, lengths: list[int], cut: list[bool], share: float) -> None:
+    """Not backwards, as they are computed, but by their definition."""
+    batch, after = random_episodes(seed, lengths, cut), np.random.default_rng(seed + 1).normal(size=(3, 4, 2)).astype(np.float32)
+    aims, reward = np.asarray(_aims(batch, jnp.asarray(after), share)), np.asarray(batch.reward, np.float64)
+    for b, length in enumerate(lengths):
+        for t in range(length):
+            returns = []
+            for n in range(1, length - t + 1):
+                last = t + n - 1
+                bootstrap = after[b, last] * (cut[b] or last < length - 1)
+                returns.append(sum(GAMMA**k * reward[b, t + k] for k in range(n)) + GAMMA**n * bootstrap)
+            weights = [(1 - share) * share**n for n in range(len(returns) - 1)] + [share ** (len(returns) - 1)]
+            expected = sum(w * r for w, r in zip(weights, returns, strict=True))
+            np.testing.assert_allclose(aims[b, t], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_learned_through_mixed_returns() -> None:
+    batch = one_episode(False)
+
+    def loss(q: jax.Array) -> jax.Array:
+        fit = fit_with(TD(td_lambda=0.5), Table(), VDN(), Nets(q, (), ()), Nets(q, (), ()), batch, batch.reward, GAMMA)
+        return jnp.sum(fit.loss * batch.played[..., None]) / 2
+
+    q = jnp.array([Q])
+    error = fit_with(TD(td_lambda=0.5), Table(), VDN(), Nets(q, (), ()), Nets(q, (), ()), batch, batch.reward, GAMMA).error[0, :, 0]
+    expected = np.zeros((1, 5, 2, 3))
+    for t in range(3):
+        expected[0, t, [0, 1], np.asarray(batch.action[0, t])] = error[t]
+    assert_close(jax.grad(loss)(q), expected, 1e-6)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
+def test_a_share_of_longer_returns_beyond_nothing_and_all_is_refused(share: float) -> None:
+    with pytest.raises(UserError, match=r"^loss\.td_lambda=.*from 0 to 1"):
+        TD(td_lambda=share)

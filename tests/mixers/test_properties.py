@@ -17,15 +17,17 @@ import pytest
 
 from emc.errors import UserError
 from emc.interop import to_torch
-from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
+from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent, Unrestricted
 from emc.parts import Mixer
 from emc.types import AgentValues, EnvSpec
-from tests.twins import assert_close, assert_trees_close, filled, quick, two_layers
+from tests.twins import assert_close, assert_trees_close, filled, mlp, quick, two_layers, unrestricted
 
 AGENTS, ACTIONS, UNIT = 3, 3, 2
 SPEC = EnvSpec(n_agents=AGENTS, n_actions=ACTIONS, obs_size=1, state_size=7, episode_limit=1, unit_size=UNIT)
 PAIR = dataclasses.replace(SPEC, n_agents=2, n_actions=4)
 SMALL_QMIX = QMIX(embed=5, hypernet=6)
+FLAT_QMIX = QMIX(embed=5, layers=1)  # MAVEN's
+FREE = Unrestricted(width=6)
 DUPLEX: dict[str, Mixer] = {
     "weighted": QPLEX(kernels=2, layers=2, hypernet=6),
     "unweighted": QPLEX(kernels=2, layers=1, hypernet=6, weighted=False),
@@ -57,15 +59,16 @@ def gradient(mixer: Mixer, net: Any, chosen: jax.Array, greedy: jax.Array, actio
     return jax.grad(lambda n, c, g: jnp.sum(mixer(n, AgentValues(c, g, action), state).q), argnums=(0, 1, 2))(net, chosen, greedy)
 
 
-@hypothesis.settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("mixer", [SMALL_QMIX, FLAT_QMIX], ids=["two layers", "one layer"])
+@hypothesis.settings(max_examples=25, deadline=None)
 @hypothesis.given(seed=seeds, chosen=three_numbers, rise=st.floats(0.1, 50.0))
-def test_qmix_is_monotone_in_every_agents_value(seed: int, chosen: np.ndarray, rise: float) -> None:
-    net, state, nothing = net_of(SMALL_QMIX, seed), state_of(seed), np.zeros(AGENTS, np.int32)
-    slope = np.asarray(gradient(SMALL_QMIX, net, chosen, chosen, nothing, state)[1])
+def test_qmix_is_monotone_in_every_agents_value(mixer: QMIX, seed: int, chosen: np.ndarray, rise: float) -> None:
+    net, state, nothing = net_of(mixer, seed), state_of(seed), np.zeros(AGENTS, np.int32)
+    slope = np.asarray(gradient(mixer, net, chosen, chosen, nothing, state)[1])
     assert np.all(slope >= 0.0)
     raised = chosen + np.float32(rise) * np.eye(AGENTS, dtype=np.float32)
     choices = np.concatenate([chosen[None], raised])
-    q = np.asarray(value(SMALL_QMIX, net, choices, choices, np.zeros((AGENTS + 1, AGENTS), np.int32), state))[:, 0]
+    q = np.asarray(value(mixer, net, choices, choices, np.zeros((AGENTS + 1, AGENTS), np.int32), state))[:, 0]
     assert np.all(q[1:] >= q[0] - 1e-5 * np.max(np.abs(q)))
 
 
@@ -76,6 +79,35 @@ def test_qmix_is_neither_flat_nor_linear_nor_of_one_sign() -> None:
     assert np.max(np.abs(high - low)) > 0.01  # the same rise is worth less where the mixing layer saturates
     totals = [float(value(SMALL_QMIX, net, zeros, zeros, nothing, state_of(seed))[0, 0]) for seed in range(6)]
     assert min(totals) < 0 < max(totals)
+
+
+@pytest.mark.parametrize("mixer", [SMALL_QMIX, FLAT_QMIX], ids=["two layers", "one layer"])
+def test_qmix_is_a_layer_of_nonnegative_weights_from_the_state_and_the_states_own_value(mixer: QMIX) -> None:
+    chosen, nothing = np.random.default_rng(0).normal(size=(4, AGENTS)).astype(np.float32), np.zeros((4, AGENTS), np.int32)
+    net, state = net_of(mixer, 1), state_of(1)
+    first, last = (np.abs(mlp(weight, state)) for weight in (net.first_weight, net.last_weight))
+    hidden = chosen @ first.reshape(AGENTS, 5) + np.asarray(net.first_bias.weight) @ state + np.asarray(net.first_bias.bias)
+    total = np.where(hidden > 0, hidden, np.expm1(hidden)) @ last + mlp(net.value, state)[0]
+    assert np.any(hidden < -0.5)
+    assert_close(value(mixer, net, chosen, chosen, nothing, state)[:, 0], total, 1e-5)
+    assert len(net.first_weight.layers) == len(net.last_weight.layers) == mixer.layers
+
+
+def test_the_unrestricted_mixer_is_a_plain_network_of_state_and_values_and_not_monotone() -> None:
+    chosen, nothing = np.random.default_rng(0).normal(size=(4, AGENTS)).astype(np.float32), np.zeros((4, AGENTS), np.int32)
+    slopes = []
+    for seed in range(4):
+        net, state = net_of(FREE, seed), state_of(seed)
+        expected = np.array([unrestricted(net, row, state) for row in chosen])
+        assert_close(value(FREE, net, chosen, chosen + 1.0, nothing, state)[:, 0], expected, 1e-5)
+        _, slope, to_greedy = gradient(FREE, net, chosen[0], chosen[0], nothing[0], state)
+        slopes.append(np.asarray(slope))
+        assert not np.any(np.asarray(to_greedy))
+    assert np.min(slopes) < -0.01
+    assert np.max(slopes) > 0.01
+    released = jax.eval_shape(lambda key: Unrestricted().init(key, SPEC), jax.random.key(0))
+    assert [layer.weight.shape for layer in released.joint.layers] == [(256, 7 + AGENTS), (256, 256), (256, 256), (1, 256)]
+    assert [layer.weight.shape for layer in released.value.layers] == [(256, 7), (1, 256)]
 
 
 def joint_choices(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -199,7 +231,9 @@ def test_the_attention_mixer_refuses_a_state_without_unit_features_in_one_line(u
         AttentionQPLEX().init(jax.random.key(0), dataclasses.replace(SPEC, unit_size=unit, state_size=state))
 
 
-@pytest.mark.parametrize("mixer", [SMALL_QMIX, DUPLEX["weighted"], DUPLEX["attention"]], ids=["qmix", "qplex", "qplex-attention"])
+@pytest.mark.parametrize(
+    "mixer", [SMALL_QMIX, FREE, DUPLEX["weighted"], DUPLEX["attention"]], ids=["qmix", "unrestricted", "qplex", "qplex-attention"]
+)
 def test_every_layer_of_a_mixer_starts_within_pytorchs_bounds_and_unlike_any_other(mixer: Mixer) -> None:
     arrays = to_torch(quick(lambda key: mixer.init(key, SPEC))(jax.random.key(0)))
     for name, array in arrays.items():

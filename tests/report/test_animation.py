@@ -13,7 +13,7 @@ from PIL import Image, ImageSequence
 
 from emc.envs.gridworld import DOWN, LEFT, RIGHT, STAY, UP, Gridworld
 from emc.errors import UserError
-from emc.parts import Policy
+from emc.parts import Actors, Policy, Step
 from emc.report.animation import Moment, animate, record
 
 SMALL = Gridworld(rows=5, columns=6, episode_limit=6)
@@ -26,13 +26,13 @@ class Scripted(Policy):
     def init_net(self, key: Any, spec: Any) -> Any:
         return ()
 
-    def begin(self, net: Any, spec: Any) -> Any:
+    def begin(self, net: Any, state: Any, first: Any, key: Any, spec: Any) -> Any:
         return jnp.zeros((), jnp.int32)
 
-    def step(self, net: Any, carry: Any, obs: Any, previous: Any) -> Any:
-        return carry + 1, jax.nn.one_hot(net[carry], 5)
+    def step(self, net: Any, state: Any, carry: Any, obs: Any, available: Any, previous: Any, key: Any, epsilon: Any) -> Any:
+        return Step(carry + 1, jax.nn.one_hot(net[carry], 5), available, ())
 
-    def unroll(self, net: Any, episodes: Any) -> Any:
+    def unroll(self, net: Any, state: Any, episodes: Any) -> Any:
         raise NotImplementedError
 
 
@@ -40,8 +40,8 @@ class Scripted(Policy):
 class Contrary(Scripted):
     """Goes down or up first, and stays ever after it remembers having gone anywhere."""
 
-    def step(self, net: Any, carry: Any, obs: Any, previous: Any) -> Any:
-        return carry, jax.nn.one_hot(jnp.where(previous == -1, jnp.array([DOWN, UP]), STAY), 5)
+    def step(self, net: Any, state: Any, carry: Any, obs: Any, available: Any, previous: Any, key: Any, epsilon: Any) -> Any:
+        return Step(carry, jax.nn.one_hot(jnp.where(previous == -1, jnp.array([DOWN, UP]), STAY), 5), available, ())
 
 
 # Two down and two right for one, two up and two left for the other: both arrive at the fourth step.
@@ -50,7 +50,7 @@ WINNING = jnp.array([(DOWN, UP), (DOWN, UP), (RIGHT, LEFT), (RIGHT, LEFT), (STAY
 
 @pytest.fixture(scope="module")
 def moments() -> list[Moment]:
-    return record(SMALL, Scripted(), WINNING, jax.random.key(0))
+    return record(SMALL, Actors(Scripted(), WINNING, ()), jax.random.key(0))
 
 
 def test_an_episode_is_recorded_from_its_start_to_its_end(moments: list[Moment]) -> None:
@@ -66,7 +66,7 @@ def test_an_episode_is_recorded_from_its_start_to_its_end(moments: list[Moment])
 
 
 def test_agents_are_told_their_last_action() -> None:
-    moments = record(SMALL, Contrary(), (), jax.random.key(0))
+    moments = record(SMALL, Actors(Contrary(), (), ()), jax.random.key(0))
     assert len(moments) == 1 + SMALL.episode_limit
     assert moments[1].world.position.tolist() == moments[-1].world.position.tolist() == [[1, 0], [3, 5]]
     assert (moments[-1].over, moments[-1].won) == (True, False)

@@ -13,17 +13,32 @@ import numpy as np
 import pytest
 
 from emc.curiosity import ValueCuriosity
-from emc.interop import episodes_from_pymarl, learner_from_torch, to_torch
+from emc.interop import episodes_from_pymarl, learner_from_torch, networks_of, to_torch
+from emc.losses import Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
 from emc.methods import Method
-from emc.mixers import Independent
+from emc.mixers import QMIX, Independent
 from emc.parts import Memory, Metrics, Recollection
 from emc.policies import RecurrentQ
 from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
 from emc.types import EnvSpec, Episodes
 from tests.twins import SPEC, Table, assert_close, bits, only_agent, quick, random_episodes, sum_errors
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "emc_vdn_one_update.npz"
+GOLDEN = Path(__file__).parents[1] / "golden"
+RELEASED = EnvSpec(n_agents=3, n_actions=5, obs_size=11, state_size=19, episode_limit=6)
+WEIGHTED_STATISTICS = [
+    ("loss", "loss", 1),
+    ("gradient_norm", "grad_norm", 1),
+    ("td_error", "td_error_abs", 1),
+    ("q", "q_taken_mean", 3),
+    ("target", "target_mean", 3),
+]
+METHODS = {
+    "emc_vdn": Method(curiosity=ValueCuriosity(), gamma=0.9),
+    "qtran": Method(loss=Qtran(), gamma=0.99),
+    "ow_qmix": Method(mixer=QMIX(), loss=Weighted("optimistic", alpha=0.1), gamma=0.99),
+    "cw_qmix": Method(mixer=QMIX(), loss=Weighted("central", alpha=0.1), gamma=0.99),
+}  # one update of each, as the released code made it
 
 
 @functools.partial(quick, static_argnums=0)
@@ -31,79 +46,84 @@ def learn(method: Method, state: LearnerState, batch: Episodes, env_steps: Any =
     return update(method, state, batch, jnp.asarray(env_steps, jnp.int32))
 
 
-@pytest.fixture(scope="module")
-def golden() -> dict[str, np.ndarray]:
-    with np.load(GOLDEN) as file:
+@functools.cache
+def golden(name: str) -> dict[str, np.ndarray]:
+    with np.load(GOLDEN / f"{name}_one_update.npz") as file:
         return dict(file)
 
 
-def part_of(golden: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): array for name, array in golden.items() if name.startswith(prefix)}
+def part_of(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-@pytest.fixture(scope="module")
-def one_update(golden: dict[str, np.ndarray]) -> tuple[LearnerState, Lesson]:
-    method = Method(curiosity=ValueCuriosity(), gamma=0.9)
-    spec = EnvSpec(n_agents=3, n_actions=5, obs_size=11, state_size=19, episode_limit=6)
-    weights = {name: part_of(golden, f"init/{name}/") for name in ("agent", "curiosity", "predictor")}
-    return learn(method, learner_from_torch(method, spec, weights), episodes_from_pymarl(**part_of(golden, "batch/")))
+@functools.cache
+def one_update(name: str) -> tuple[LearnerState, Lesson]:
+    arrays, method = golden(name), METHODS[name]
+    nets = {key.split("/")[1] for key in arrays if key.startswith("init/")}
+    weights = {net: part_of(arrays, f"init/{net}/") for net in nets}
+    return learn(method, learner_from_torch(method, RELEASED, weights), episodes_from_pymarl(**part_of(arrays, "batch/")))
 
 
-def test_the_bonus_is_the_released_codes(one_update: tuple[LearnerState, Lesson], golden: dict[str, np.ndarray]) -> None:
-    assert_close(one_update[1].bonus, golden["out/intrinsic_reward"][0], 1e-5)
+def test_the_bonus_is_the_released_codes() -> None:
+    assert_close(one_update("emc_vdn")[1].bonus, golden("emc_vdn")["out/intrinsic_reward"][0], 1e-5)
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "factor"),
+    ("name", "ours", "theirs", "factor"),
     [
-        ("loss", "loss", 1),
-        ("gradient_norm", "grad_norm", 1),
-        ("td_error", "td_error_abs", 1),
-        ("q", "q_taken_mean", 3),  # these statistics of the released code are divided by the number of agents
-        ("target", "target_mean", 3),
-        ("curiosity_loss", "vdn_loss", 1),
-        ("curiosity_gradient_norm", "vdn_grad_norm", 1),
-        ("curiosity_td_error", "vdn_td_error_abs", 1),
-        ("curiosity_q", "vdn_q_taken_mean", 3),
-        ("curiosity_target", "vdn_target_mean", 3),
-        ("curiosity_prediction_loss", "vdn_prediction_loss", 1),
-        ("curiosity_weight", "curiosity_scale", 1),
-        ("reward_intrinsic", "vdn_intrinsic_rewards", 1),
-        ("reward_extrinsic", "extrinsic_rewards", 1),
+        ("emc_vdn", "loss", "loss", 1),
+        ("emc_vdn", "gradient_norm", "grad_norm", 1),
+        ("emc_vdn", "td_error", "td_error_abs", 1),
+        ("emc_vdn", "q", "q_taken_mean", 3),  # these statistics of the released code are divided by the number of agents
+        ("emc_vdn", "target", "target_mean", 3),
+        ("emc_vdn", "curiosity_loss", "vdn_loss", 1),
+        ("emc_vdn", "curiosity_gradient_norm", "vdn_grad_norm", 1),
+        ("emc_vdn", "curiosity_td_error", "vdn_td_error_abs", 1),
+        ("emc_vdn", "curiosity_q", "vdn_q_taken_mean", 3),
+        ("emc_vdn", "curiosity_target", "vdn_target_mean", 3),
+        ("emc_vdn", "curiosity_prediction_loss", "vdn_prediction_loss", 1),
+        ("emc_vdn", "curiosity_weight", "curiosity_scale", 1),
+        ("emc_vdn", "reward_intrinsic", "vdn_intrinsic_rewards", 1),
+        ("emc_vdn", "reward_extrinsic", "extrinsic_rewards", 1),
+        ("qtran", "loss", "loss", 1),
+        ("qtran", "gradient_norm", "grad_norm", 1),
+        ("qtran", "td_error", "td_error_abs", 1),
+        *((name, ours, theirs, factor) for name in ("ow_qmix", "cw_qmix") for ours, theirs, factor in WEIGHTED_STATISTICS),
     ],
 )
-def test_metrics_are_the_released_codes(
-    one_update: tuple[LearnerState, Lesson], golden: dict[str, np.ndarray], ours: str, theirs: str, factor: int
-) -> None:
-    assert float(one_update[1].metrics[ours]) == pytest.approx(factor * float(golden[f"out/stat/{theirs}"][0]), rel=1e-5)
+def test_metrics_are_the_released_codes(name: str, ours: str, theirs: str, factor: int) -> None:
+    assert float(one_update(name)[1].metrics[ours]) == pytest.approx(factor * float(golden(name)[f"out/stat/{theirs}"][0]), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["agent", "curiosity", "predictor", "soft_target"])
-def test_weights_after_one_update_are_the_released_codes(
-    one_update: tuple[LearnerState, Lesson], golden: dict[str, np.ndarray], name: str
-) -> None:
-    state, _ = one_update
-    nets = {
-        "agent": state.values.online.policy,
-        "curiosity": state.curiosity.values.online.policy,
-        "predictor": state.curiosity.predictor,
-        "soft_target": state.curiosity.soft,
-    }
-    ours, final = to_torch(nets[name]), part_of(golden, f"final/{name}/")
-    initial = part_of(golden, f"init/{'curiosity' if name == 'soft_target' else name}/")
-    assert set(ours) == set(final)
+@pytest.mark.parametrize(
+    ("name", "net"),
+    [
+        *(("emc_vdn", net) for net in ("agent", "curiosity", "predictor", "soft_target")),
+        *(("qtran", net) for net in ("agent", "mixer")),
+        *((name, net) for name in ("ow_qmix", "cw_qmix") for net in ("agent", "mixer", "central_agent", "central_mixer")),
+    ],
+)
+def test_weights_after_one_update_are_the_released_codes(name: str, net: str) -> None:
+    state, _ = one_update(name)
+    ours, final = to_torch(networks_of(state)[net].get(state)), part_of(golden(name), f"final/{net}/")
+    initial = part_of(golden(name), f"init/{'curiosity' if net == 'soft_target' else net}/")
+    assert set(ours) == {f"{key}_l0" if key.startswith("rnn.") and not key.endswith("_l0") else key for key in final}
     for key, expected in final.items():
-        assert_close(ours[key], expected, 1e-5)  # of the largest weight of each array
+        mine = ours[key] if key in ours else ours[f"{key}_l0"]  # GRU cells and sequence GRUs differ in their names only
+        assert_close(mine, expected, 1e-5)  # of the largest weight of each array
         # Weights hardly move in one update, so their change is checked for itself; the soft target's is near the rounding of a weight.
-        assert_close(ours[key] - initial[key], expected - initial[key], 1e-3)
+        assert_close(mine - initial[key], expected - initial[key], 1e-3)
 
 
-def test_targets_still_hold_the_initial_weights_after_one_update(
-    one_update: tuple[LearnerState, Lesson], golden: dict[str, np.ndarray]
-) -> None:
-    for name, target in (("agent", one_update[0].values.target), ("curiosity", one_update[0].curiosity.values.target)):
-        for key, array in to_torch(target.policy).items():
-            np.testing.assert_array_equal(array, golden[f"init/{name}/{key}"])
+@pytest.mark.parametrize("name", METHODS)
+def test_targets_still_hold_the_initial_weights_after_one_update(name: str) -> None:
+    state, _ = one_update(name)
+    found = {net: place for net, place in networks_of(state).items() if net.startswith("target_")}
+    assert len(found) > 1
+    for net, place in found.items():
+        initial = part_of(golden(name), f"init/{net.removeprefix('target_')}/")
+        for key, array in to_torch(place.get(state)).items() if initial else ():
+            np.testing.assert_array_equal(array, initial[key] if key in initial else initial[key.removesuffix("_l0")])
 
 
 GAMMA, LENGTHS, CUT = 0.9, [4, 2, 3], [True, False, False]

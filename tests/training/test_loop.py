@@ -18,6 +18,7 @@ from emc.methods import Method
 from emc.policies import RecurrentQ
 from emc.sampling import Prioritised
 from emc.schedules import Epsilon
+from emc.training.learner import actors_of
 from emc.training.loop import Budget, Program, TrainState, evaluate, first_update
 from emc.training.rollout import play
 from emc.types import Timestep
@@ -162,7 +163,7 @@ def test_every_iteration_plays_new_episodes(four: TrainState) -> None:
 
 def test_epsilon_follows_the_environment_steps_before_each_iteration(program: Program) -> None:
     start, episodes = run(program), run(program, 2).replay.episodes
-    q = np.asarray(quick(METHOD.policy.unroll)(start.learner.values.online.policy, episodes).q)[:, :-1]
+    q = np.asarray(quick(METHOD.policy.unroll)(start.learner.values.online.policy, (), episodes).q)[:, :-1]
     best = np.argmax(np.where(np.asarray(episodes.available)[:, :-1], q, -np.inf), axis=-1)
     same = [
         np.array_equal(np.asarray(episodes.action)[b][played], best[b][played]) for b, played in enumerate(np.asarray(episodes.played)[:4])
@@ -195,7 +196,7 @@ def test_an_evaluation_is_complete_greedy_episodes_that_leave_no_trace(program: 
     assert bits(outcome) == bits(program.evaluate(four, 0))
     assert bits(outcome) != bits(program.evaluate(four, 1))
     key = jax.random.key(9)
-    greedy = quick(lambda net: play(Counted(), METHOD.policy, net, key, jnp.zeros(()), 12)[1])(four.learner.values.online.policy)
+    greedy = quick(lambda learner: play(Counted(), actors_of(METHOD, learner), key, jnp.zeros(()), 12)[1])(four.learner)
     assert bits(quick(lambda learner: evaluate(METHOD, Counted(), learner, key, 12))(four.learner)) == bits(greedy)
 
 

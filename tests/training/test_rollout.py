@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from emc.parts import Actors
 from emc.policies import RecurrentQ
 from emc.training.rollout import Outcome, play
 from emc.types import Episodes
@@ -21,7 +22,7 @@ NET = filled(lambda key: POLICY.init_net(key, ENV.spec), 0)
 
 @functools.partial(quick, static_argnums=2)
 def _rollout(key: jax.Array, epsilon: jax.Array, episodes: int) -> tuple[Episodes, Outcome]:
-    return play(ENV, POLICY, NET, key, epsilon, episodes)
+    return play(ENV, Actors(POLICY, NET, ()), key, epsilon, episodes)
 
 
 @functools.cache
@@ -151,7 +152,7 @@ def test_the_same_key_plays_the_same_episodes() -> None:
 
 def test_episodes_are_the_same_beside_others_under_vmap() -> None:
     keys = jax.random.split(jax.random.key(3), 3)
-    together, outcomes = quick(jax.vmap(lambda key: play(ENV, POLICY, NET, key, jnp.float32(0.5), 2)))(keys)
+    together, outcomes = quick(jax.vmap(lambda key: play(ENV, Actors(POLICY, NET, ()), key, jnp.float32(0.5), 2)))(keys)
     lengths = set()
     for i, key in enumerate(keys):
         alone, outcome = _rollout(key, jnp.float32(0.5), 2)

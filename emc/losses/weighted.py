@@ -1,0 +1,73 @@
+"""Weighted QMIX (Rashid et al. 2020): a monotone value fitted mostly where it matters.
+
+A second, unrestricted value Q* (its own agents and an unrestricted mixer) gives one target to both:
+y = r + gamma (1 - terminated) Q*^-(s', u'), with u' the greedy actions of the acting agents. The monotone value is fitted to y with
+weight 1 where it may be the best joint action and alpha elsewhere:
+* optimistic (OW-QMIX): where it is below its target,
+* central (CW-QMIX): where every agent took its greedy action, or the target exceeds what Q*^- gives the greedy actions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from emc.losses.td import best, chosen_value, mix_after, mix_now, next_actions, targets
+from emc.mixers import Unrestricted
+from emc.names import check_number, lookup
+from emc.parts import Actors, Fit, Mixer, Nets, Policy, Seen, ValueLoss
+from emc.types import EnvSpec, Episodes
+
+Weighting = Literal["optimistic", "central"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Weighted(ValueLoss):
+    """The monotone and the unrestricted value, fitted to one target."""
+
+    weighting: Weighting = "optimistic"
+    alpha: float = 0.1  # released code, and its README for predator-prey; 0.5 is its example for StarCraft maps
+    central_mixer: Mixer = Unrestricted()
+
+    def __post_init__(self) -> None:
+        lookup("weighting", self.weighting, dict.fromkeys(get_args(Weighting)))
+        check_number("loss.alpha", self.alpha, "1 weighs all steps equally", low=0.0, high=1.0)
+
+    def init_net(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy) -> CentralNet:
+        agent_key, mixer_key = jax.random.split(key)
+        return CentralNet(policy.init_net(agent_key, spec), self.central_mixer.init(mixer_key, policy.mixer_spec(spec)))
+
+    def __call__(
+        self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+    ) -> Fit:
+        central, central_target = self._central(actors, online, batch), jax.lax.stop_gradient(self._central(actors, target, batch))
+        chosen, central_chosen = chosen_value(mixer, online, batch), chosen_value(self.central_mixer, central, batch)
+        after = mix_after(self.central_mixer, central_target, batch, next_actions(online, batch))
+        aim = jax.lax.stop_gradient(targets(reward, after, batch, gamma))
+        error, central_error = chosen.q - aim, central_chosen.q - aim
+        important = error < 0 if self.weighting == "optimistic" else self._promising(online, central_target, aim, batch)
+        weight = jnp.where(important, 1.0, self.alpha)
+        return Fit(weight * error**2 + central_error**2, chosen.q, error, chosen.regulariser)
+
+    def _central(self, actors: Actors, of: Seen, batch: Episodes) -> Seen:
+        """The unrestricted value's own agents, in the place of the acting ones."""
+        net: CentralNet = of.nets.loss
+        return Seen(Nets(net.agent, net.mixer, ()), actors.unroll_with(net.agent, batch))
+
+    def _promising(self, online: Seen, central: Seen, aim: Float[Array, "B T 1"], batch: Episodes) -> Bool[Array, "B T 1"]:
+        """Whether the joint action is the greedy one, or better than that one seems."""
+        greedy = best(online.run.q[:, :-1], batch.available[:, :-1])
+        taken = jnp.all(greedy == batch.action, axis=-1)
+        return taken[..., None] | (aim > mix_now(self.central_mixer, central, batch, greedy).q)
+
+
+class CentralNet(eqx.Module):
+    """The agents and the mixer of the unrestricted value."""
+
+    agent: PyTree
+    mixer: PyTree

@@ -1,0 +1,202 @@
+"""MAVEN (Mahajan et al. 2019): agents condition on a latent that they share and keep for a whole episode.
+
+The latent z is drawn at the start from a policy of the first state, which learns from the returns of past episodes; it shapes every agent's
+output layer and is part of what the mixer reads. A discriminator guesses z from how the agents' choices run through an episode; its
+cross-entropy is a loss of the agents too, so different latents come to mean different behaviour.
+
+As in the released code: no baseline and sums over samples in the latent policy's loss, a hidden state of ones in front of the
+discriminator, z drawn from the latent policy in tests too. Different: the discriminator reads each episode to its own end and not through
+padding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+
+from emc.names import SMALLEST, check_number, check_size
+from emc.nets import GRU, MLP, Linear, Trunk, agent_inputs
+from emc.optimisers import adam, descend, init_optimiser
+from emc.parts import Metrics, Policy, Seen, Step
+from emc.policies.recurrent import by_agent, histories
+from emc.types import UNAVAILABLE, EnvSpec, Episodes, Unroll, longest
+
+
+class MavenNet(eqx.Module):
+    """Agents and discriminator."""
+
+    agent: Trunk
+    head: Linear  # makes the output layer from latent and agent
+    summary: GRU  # reads an episode
+    discriminator: MLP
+
+
+class MavenCarry(eqx.Module):
+    """What the agents carry through an episode."""
+
+    hidden: Float[Array, "N H"]
+    latent: Int[Array, ""]
+
+
+class Past(eqx.Module):
+    """The last episodes' beginnings, latents and returns; entry `added % size` is the next to be overwritten."""
+
+    first: Float[Array, "M S"]
+    latent: Int[Array, " M"]
+    episode_return: Float[Array, " M"]
+    added: Int[Array, ""]
+
+
+class MavenState(eqx.Module):
+    """The latent policy in training."""
+
+    net: MLP
+    optimiser: optax.OptState
+    past: Past
+    key: PRNGKeyArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Maven(Policy):
+    """Committed exploration by a latent of the episode."""
+
+    latents: int = 16  # the released values for StarCraft maps lie between 2 and 32
+    information_weight: float = 0.01  # of the discriminator's loss
+    entropy_weight: float = 0.001  # of the latent policy's entropy
+    discriminator: int = 32  # width of the discriminator and of what it reads episodes with
+    latent_hidden: int = 128  # width of the latent policy
+    latent_learning_rate: float = 5e-4  # Adam
+    past_episodes: int = 512  # that the latent policy learns from
+    latent_batch: int = 64
+    latent_updates: int = 8  # after each collected batch of episodes
+    learn_latent: bool = True  # False: every latent is as likely as any other
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("latents", "discriminator", "latent_hidden", "past_episodes", "latent_batch", "latent_updates"):
+            check_size(f"policy.{name}", vars(self)[name], "choose a smaller or larger one", low=1)
+        check_number("policy.latents", self.latents, "a byte holds them", low=1, high=127)
+        for name in ("information_weight", "entropy_weight"):
+            check_number(f"policy.{name}", vars(self)[name], "0 leaves it out", low=0.0)
+        check_number("policy.latent_learning_rate", self.latent_learning_rate, "it must be above 0", low=SMALLEST)
+
+    @property
+    def reads_first_state(self) -> bool:
+        return True
+
+    def init_net(self, key: PRNGKeyArray, spec: EnvSpec) -> MavenNet:
+        keys, agents, width = jax.random.split(key, 4), spec.n_agents, self.discriminator
+        return MavenNet(
+            agent=Trunk.init(keys[0], spec.obs_size + spec.n_actions + agents, self.hidden),
+            head=Linear.init(keys[1], self.latents + agents, self.hidden * spec.n_actions),
+            summary=GRU.init(keys[2], agents * spec.n_actions + spec.state_size, width),
+            discriminator=MLP.init(keys[3], (width, width, self.latents)),
+        )
+
+    def init(self, key: PRNGKeyArray, spec: EnvSpec) -> MavenState:
+        net_key, key = jax.random.split(key)
+        net = MLP.init(net_key, (spec.state_size, self.latent_hidden, self.latents))
+        size = self.past_episodes
+        past = Past(jnp.zeros((size, spec.state_size)), jnp.zeros(size, jnp.int32), jnp.zeros(size), jnp.zeros((), jnp.int32))
+        return MavenState(net, init_optimiser(self._optimiser, net), past, key)
+
+    def blank_choice(self, spec: EnvSpec) -> Int[Array, ""]:
+        return jnp.zeros((), jnp.int8)
+
+    def begin(self, net: MavenNet, state: MavenState, first: Shaped[Array, " S"], key: PRNGKeyArray, spec: EnvSpec) -> MavenCarry:
+        logits = state.net(first.astype(jnp.float32)) * self.learn_latent
+        return MavenCarry(jnp.zeros((spec.n_agents, self.hidden)), jax.random.categorical(key, logits))
+
+    def step(
+        self,
+        net: MavenNet,
+        state: MavenState,
+        carry: MavenCarry,
+        obs: Shaped[Array, "N O"],
+        available: Bool[Array, "N A"],
+        previous: Int[Array, " N"],
+        key: PRNGKeyArray,
+        epsilon: Float[Array, ""],
+    ) -> Step:
+        hidden = net.agent.step(agent_inputs(obs, previous, available.shape[-1]), carry.hidden)
+        q = jnp.einsum("nh,nah->na", hidden, self._head(net, carry.latent, available.shape[0]))
+        return Step(MavenCarry(hidden, carry.latent), q, available, carry.latent.astype(jnp.int8))
+
+    def unroll(self, net: MavenNet, state: MavenState, episodes: Episodes) -> Unroll:
+        hidden = by_agent(net.agent.unroll(histories(episodes), longest(episodes) + 1), episodes)
+        latent = episodes.choice[:, 0].astype(jnp.int32)
+        head = jax.vmap(lambda z: self._head(net, z, hidden.shape[2]))(latent)
+        context = jnp.broadcast_to(jax.nn.one_hot(latent, self.latents)[:, None], (*hidden.shape[:2], self.latents))
+        return Unroll(jnp.einsum("btnh,bnah->btna", hidden, head), hidden, context)
+
+    def _head(self, net: MavenNet, latent: Int[Array, ""], n_agents: int) -> Float[Array, "N A H"]:
+        """Each agent's output layer under a latent."""
+        z = jnp.broadcast_to(jax.nn.one_hot(latent, self.latents), (n_agents, self.latents))
+        return net.head(jnp.concatenate([z, jnp.eye(n_agents)], axis=-1)).reshape(n_agents, -1, self.hidden)
+
+    def mixer_spec(self, spec: EnvSpec) -> EnvSpec:
+        return dataclasses.replace(spec, state_size=spec.state_size + self.latents)
+
+    def auxiliary_loss(
+        self, online: Seen, target: Seen, state: MavenState, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+    ) -> tuple[Float[Array, ""], Metrics]:
+        net: MavenNet = online.nets.policy
+        choices = jax.nn.softmax(jnp.where(batch.available, online.run.q, UNAVAILABLE), axis=-1)[:, :-1]
+        logits = jax.vmap(lambda *episode: _guess(net, *episode))(choices, batch.state[:, :-1], batch.played)
+        latent = batch.choice[:, 0].astype(jnp.int32)
+        loss = jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, latent))
+        right = jnp.mean((jnp.argmax(logits, axis=-1) == latent).astype(jnp.float32))
+        return self.information_weight * loss, {"latent_cross_entropy": loss, "latent_guessed": right}
+
+    def observe(self, state: MavenState, fresh: Episodes) -> MavenState:
+        past, (key, *keys) = _remember(state.past, fresh), jax.random.split(state.key, self.latent_updates + 1)
+        net, optimiser = state.net, state.optimiser
+        stored = jnp.minimum(past.added, self.past_episodes)
+
+        def improve(carry: tuple[MLP, optax.OptState], key: PRNGKeyArray) -> tuple[tuple[MLP, optax.OptState], None]:
+            net, optimiser = carry
+            rows = jax.random.randint(key, (self.latent_batch,), 0, stored)
+
+            def loss(net: MLP) -> Float[Array, ""]:
+                logits = jax.nn.log_softmax(net(past.first[rows]), axis=-1)
+                chosen = jnp.take_along_axis(logits, past.latent[rows][:, None], axis=-1)[:, 0]
+                return jnp.sum(chosen * (self.entropy_weight - past.episode_return[rows]))
+
+            return descend(self._optimiser, jax.grad(loss)(net), optimiser, net), None
+
+        (net, optimiser), _ = jax.lax.scan(improve, (net, optimiser), jnp.stack(keys))
+        return MavenState(net, optimiser, past, key)
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        return adam(self.latent_learning_rate, clip=float("inf"))
+
+
+def _guess(net: MavenNet, choices: Float[Array, "T N A"], state: Shaped[Array, "T S"], played: Bool[Array, " T"]) -> Float[Array, " Z"]:
+    """What the discriminator thinks of one episode."""
+    seen = jnp.concatenate([choices.reshape(choices.shape[0], -1), state.astype(jnp.float32)], axis=-1)
+
+    def read(h: Float[Array, " H"], at: tuple[Array, Array]) -> tuple[Array, None]:
+        x, on = at
+        return jnp.where(on, net.summary.step(x, h), h), None
+
+    h, _ = jax.lax.scan(read, jnp.ones(net.summary.hidden_bias.shape[-1]), (seen, played))
+    return net.discriminator(h)
+
+
+def _remember(past: Past, fresh: Episodes) -> Past:
+    """Put new episodes in the place of the oldest."""
+    count, size = fresh.reward.shape[0], past.latent.shape[0]
+    skip = max(count - size, 0)  # of more than fit the last stay: no place is written twice
+    at = (past.added + jnp.arange(skip, count)) % size
+    return Past(
+        past.first.at[at].set(fresh.state[skip:, 0].astype(jnp.float32)),
+        past.latent.at[at].set(fresh.choice[skip:, 0].astype(jnp.int32)),
+        past.episode_return.at[at].set(jnp.sum(fresh.reward[skip:], axis=1)),
+        past.added + count,
+    )

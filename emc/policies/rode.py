@@ -1,0 +1,258 @@
+"""RODE (Wang et al. 2021): agents choose a role every few steps, and a role leaves them only some of the actions.
+
+Until `switch_at` the effects of actions are learnt (`action_encoder.py`); then roles are formed from them once (`roles.py`) and stay. Role
+values are the role agent's output times each role's latent; action values are the output of the role's own policy times each action's
+embedding. Greedy actions keep to the role, exploring ones and the values' targets do not. Both latents and embeddings are ones before the
+switch, so that nothing is preferred.
+
+What differs from the released code:
+
+* The learner reads the roles that were chosen at the time, the last one also at the moment after the last step; the released code chooses
+  roles anew in every gradient step, with a little randomness that a learner has no place for here.
+* The last interval of an episode that was cut short goes on with the value of its last moment; the released code mixes zeros there, with
+  the episode's first state. Where an episode ended nothing follows, in both.
+* The target network is not copied at the switch: embeddings and latents change for both networks at once, weights follow as ever.
+* The encoder's loss leaves out padding.
+
+Roles beyond the initial ones keep the weights that they began with, as in the released code; `train_new_roles` trains them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+
+from emc.errors import UserError
+from emc.mixers import QMIX
+from emc.mixers.qmix import MonotoneNet
+from emc.names import SMALLEST, check_number, check_size
+from emc.nets import MLP, Linear, Trunk, agent_inputs
+from emc.optimisers import descend, init_optimiser, rmsprop
+from emc.parts import Metrics, Policy, Seen, Step
+from emc.policies.action_encoder import ActionEncoder, prediction_loss
+from emc.policies.exploration import epsilon_greedy, greedy
+from emc.policies.recurrent import by_agent, histories, no_context
+from emc.policies.roles import Roles
+from emc.types import AgentValues, EnvSpec, Episodes, Unroll, longest, masked_mean, shared_maximum
+
+Tree = TypeVar("Tree")  # any pytree of arrays
+
+
+class RodeNet(eqx.Module):
+    """Agents that act, agents that choose roles, and the mixer of role values."""
+
+    action: Trunk
+    role_policies: Linear  # of all roles side by side
+    role: Trunk
+    role_value: MLP
+    role_mixer: MonotoneNet
+
+
+class RodeCarry(eqx.Module):
+    """What the agents carry through an episode."""
+
+    action_hidden: Float[Array, "N H"]
+    role_hidden: Float[Array, "N H"]
+    role: Int[Array, " N"]
+    time: Int[Array, ""]
+
+
+class RodeState(eqx.Module):
+    """The action encoder in training, and the roles."""
+
+    encoder: ActionEncoder
+    optimiser: optax.OptState
+    roles: Roles
+    idle_actions: tuple[int, ...] = eqx.field(static=True)
+    move_actions: tuple[int, ...] = eqx.field(static=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rode(Policy):
+    """Roles that decompose the action space."""
+
+    clusters: int = 5  # of actions; released code, which names 3 for the map corridor
+    initial_roles: int = 3  # released code: as many before roles are formed, and at least as many after
+    train_new_roles: bool = False  # the released code's optimiser never hears of roles beyond the initial ones
+    interval: int = 5  # steps between choices of a role
+    switch_at: int = 50_000  # environment steps after which roles are formed
+    role_head: int = 128  # width of the layer that makes role values
+    role_mixer: QMIX = QMIX()
+    embedding: int = 20  # size of an action's embedding
+    encoder_hidden: int = 64  # width of the action encoder
+    encoder_code: int = 32  # size of an encoded situation, width of the decoders
+    reward_weight: float = 10.0  # of the reward's prediction beside the observation's
+    encoder_learning_rate: float = 5e-4  # RMSprop
+    encoder_clip: float = 10.0
+    kmeans_iterations: int = 100  # our choice; the released code stops on convergence, after 300 at the latest
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sizes = ("clusters", "initial_roles", "interval", "role_head", "embedding", "encoder_hidden", "encoder_code", "kmeans_iterations")
+        for name in sizes:
+            check_size(f"policy.{name}", vars(self)[name], "choose a smaller or larger one", low=1)
+        for name in ("clusters", "initial_roles"):
+            check_number(f"policy.{name}", vars(self)[name], "a byte holds the roles", low=1, high=127)
+        check_size("policy.switch_at", self.switch_at, "50000 is usual", low=0)
+        check_number("policy.reward_weight", self.reward_weight, "0 leaves it out", low=0.0)
+        for name in ("encoder_learning_rate", "encoder_clip"):
+            check_number(f"policy.{name}", vars(self)[name], "it must be above 0", low=SMALLEST)
+
+    def init_net(self, key: PRNGKeyArray, spec: EnvSpec) -> RodeNet:
+        keys, inputs = jax.random.split(key, 5), spec.obs_size + spec.n_actions + spec.n_agents
+        return RodeNet(
+            action=Trunk.init(keys[0], inputs, self.hidden),
+            role_policies=Linear.init(keys[1], self.hidden, self._most_roles * self.embedding),
+            role=Trunk.init(keys[2], inputs, self.hidden),
+            role_value=MLP.init(keys[3], (self.hidden, self.role_head, self.embedding)),
+            role_mixer=self.role_mixer.init(keys[4], spec),
+        )
+
+    def init(self, key: PRNGKeyArray, spec: EnvSpec) -> RodeState:
+        if not spec.idle_actions:
+            raise UserError(
+                "RODE needs an environment that says which actions are always allowed (`idle_actions` of its spec, best with "
+                "`move_actions`): add them there, or choose another method"
+            )
+        encoder = ActionEncoder.init(key, spec, self.encoder_hidden, self.encoder_code, self.embedding)
+        roles = Roles.unformed(spec.n_actions, self.embedding, self.initial_roles, self._most_roles)
+        return RodeState(encoder, init_optimiser(self._optimiser, encoder), roles, spec.idle_actions, spec.move_actions)
+
+    def blank_choice(self, spec: EnvSpec) -> Int[Array, " N"]:
+        return jnp.zeros(spec.n_agents, jnp.int8)
+
+    def begin(self, net: RodeNet, state: RodeState, first: Shaped[Array, " S"], key: PRNGKeyArray, spec: EnvSpec) -> RodeCarry:
+        hidden = jnp.zeros((spec.n_agents, self.hidden))
+        return RodeCarry(hidden, hidden, jnp.zeros(spec.n_agents, jnp.int32), jnp.zeros((), jnp.int32))
+
+    def step(
+        self,
+        net: RodeNet,
+        state: RodeState,
+        carry: RodeCarry,
+        obs: Shaped[Array, "N O"],
+        available: Bool[Array, "N A"],
+        previous: Int[Array, " N"],
+        key: PRNGKeyArray,
+        epsilon: Float[Array, ""],
+    ) -> Step:
+        inputs = agent_inputs(obs, previous, available.shape[-1])
+        action_hidden, role_hidden = net.action.step(inputs, carry.action_hidden), net.role.step(inputs, carry.role_hidden)
+        value = role_values(net, state.roles, role_hidden)
+        chosen = epsilon_greedy(key, value, jnp.broadcast_to(state.roles.exists, value.shape), epsilon)
+        role = jnp.where(carry.time % self.interval == 0, chosen, carry.role)
+        q = self._action_values(net, state.roles, action_hidden, role)
+        return Step(RodeCarry(action_hidden, role_hidden, role, carry.time + 1), q, state.roles.space[role], role.astype(jnp.int8))
+
+    def unroll(self, net: RodeNet, state: RodeState, episodes: Episodes) -> Unroll:
+        hidden = by_agent(net.action.unroll(histories(episodes), longest(episodes) + 1), episodes)
+        return Unroll(self._action_values(net, state.roles, hidden, role_at_each_moment(episodes)), hidden, no_context(episodes))
+
+    def _action_values(
+        self, net: RodeNet, roles: Roles, hidden: Float[Array, "*B N H"], role: Int[Array, "*B N"]
+    ) -> Float[Array, "*B N A"]:
+        """What each action is worth to agents in their roles."""
+        trained = (self._most_roles if self.train_new_roles else self.initial_roles) * self.embedding
+        policies = jax.tree.map(lambda w: jnp.concatenate([w[:trained], jax.lax.stop_gradient(w[trained:])]), net.role_policies)
+        of_all = policies(hidden).reshape(*hidden.shape[:-1], self._most_roles, self.embedding)
+        return jnp.einsum("...r,...re->...e", jax.nn.one_hot(role, self._most_roles), of_all) @ roles.embedding.T
+
+    def auxiliary_loss(
+        self, online: Seen, target: Seen, state: RodeState, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Temporal differences of role values from one choice of roles to the next."""
+        starts = slice(0, reward.shape[1], self.interval)
+        after = jnp.arange(reward.shape[1])[starts] + self.interval
+        after = jnp.minimum(after, batch.length[:, None])  # the last moment, if the episode was over before
+        now_values, next_values = self._role_values_at(online.nets.policy, state.roles, batch, starts, after)
+        _, target_values = self._role_values_at(target.nets.policy, state.roles, batch, starts, after)
+        next_role = greedy(next_values, jnp.broadcast_to(state.roles.exists, next_values.shape))
+
+        chosen = self._mix(online.nets.policy, now_values, batch.choice[:, starts].astype(jnp.int32), batch.state[:, starts])
+        bootstrap = self._mix(target.nets.policy, target_values, next_role, _at(batch.state, after))
+        ended = jnp.any(self._by_interval(batch.terminated), axis=-1)
+        aim = jnp.sum(self._by_interval(reward * batch.played), axis=-1) + gamma * ~ended * bootstrap
+        loss = masked_mean((chosen - jax.lax.stop_gradient(aim)) ** 2, batch.played[:, starts])
+        return loss, {"role_loss": loss}
+
+    def _role_values_at(
+        self, net: RodeNet, roles: Roles, batch: Episodes, starts: slice, after: Int[Array, "B I"]
+    ) -> tuple[Float[Array, "B I N R"], Float[Array, "B I N R"]]:
+        """Role values at the start of each interval and after it."""
+        hidden = by_agent(net.role.unroll(histories(batch), longest(batch) + 1), batch)
+        return role_values(net, roles, hidden[:, starts]), role_values(net, roles, _at(hidden, after))
+
+    def _mix(
+        self, net: RodeNet, value: Float[Array, "B I N R"], role: Int[Array, "B I N"], state: Shaped[Array, "B I S"]
+    ) -> Float[Array, "B I"]:
+        """The team's value of given roles."""
+        chosen = jnp.take_along_axis(value, role[..., None], axis=-1)[..., 0]
+        values = AgentValues(chosen, chosen, role)  # QMIX reads the chosen values only
+        return jax.vmap(jax.vmap(lambda v, s: self.role_mixer(net.role_mixer, v, s).q[0]))(values, state)
+
+    def _by_interval(self, x: Shaped[Array, "B T"]) -> Shaped[Array, "B I L"]:
+        """Steps by the choice of roles that they belong to, the last interval filled up with zeros."""
+        whole = jnp.pad(x, ((0, 0), (0, -x.shape[1] % self.interval)))
+        return whole.reshape(x.shape[0], -1, self.interval)
+
+    def learn(self, state: RodeState, batch: Episodes, env_steps: Int[Array, ""]) -> tuple[RodeState, Metrics]:
+        """Learn what actions do until it is time to form roles."""
+        due = env_steps > self.switch_at
+        zero = jnp.zeros(())
+        # One predicate for all seeds that run side by side, so that `cond` saves the work it guards under `vmap` too.
+        encoder, optimiser, loss = jax.lax.cond(
+            shared_maximum((~due).astype(jnp.int32)) > 0,
+            lambda: _where(~due, self._encode(state, batch), (state.encoder, state.optimiser, zero)),
+            lambda: (state.encoder, state.optimiser, zero),
+        )
+        form = due & ~state.roles.formed
+        roles = jax.lax.cond(
+            shared_maximum(form.astype(jnp.int32)) > 0, lambda: _where(form, self._form(state), state.roles), lambda: state.roles
+        )
+        report = {"action_encoder_loss": loss, "roles": jnp.sum(roles.exists).astype(jnp.float32)}
+        return dataclasses.replace(state, encoder=encoder, optimiser=optimiser, roles=roles), report
+
+    def _encode(self, state: RodeState, batch: Episodes) -> tuple[ActionEncoder, optax.OptState, Float[Array, ""]]:
+        """One gradient step of the action encoder."""
+        loss, gradient = jax.value_and_grad(prediction_loss)(state.encoder, batch, self.reward_weight)
+        return *descend(self._optimiser, gradient, state.optimiser, state.encoder), loss
+
+    def _form(self, state: RodeState) -> Roles:
+        embedding = state.encoder.embeddings(state.roles.embedding.shape[0])
+        return Roles.form(embedding, self.clusters, state.idle_actions, state.move_actions, self.initial_roles, self.kmeans_iterations)
+
+    @property
+    def _most_roles(self) -> int:
+        return max(self.clusters, self.initial_roles)
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        return rmsprop(self.encoder_learning_rate, self.encoder_clip)
+
+
+def role_values(net: RodeNet, roles: Roles, hidden: Float[Array, "*B N H"]) -> Float[Array, "*B N R"]:
+    """What each role is worth to each agent."""
+    return net.role_value(hidden) @ roles.latent.T
+
+
+def role_at_each_moment(episodes: Episodes) -> Int[Array, "B T1 N"]:
+    """The role of each step; the last one also afterwards."""
+    moment = jnp.arange(episodes.obs.shape[1])
+    last = jnp.maximum(episodes.length - 1, 0)[:, None]
+    return _at(episodes.choice.astype(jnp.int32), jnp.minimum(moment, last))
+
+
+def _at(x: Shaped[Array, "B T1 *F"], moment: Int[Array, "B I"]) -> Shaped[Array, "B I *F"]:
+    """Each episode at moments of its own."""
+    return jax.vmap(lambda track, index: track[index])(x, moment)
+
+
+def _where(condition: Bool[Array, ""], yes: Tree, no: Tree) -> Tree:
+    """One of two trees of arrays."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

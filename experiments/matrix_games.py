@@ -1,0 +1,129 @@
+"""Matrix games: which methods represent the values of a game, and which act optimally in it.
+
+    python experiments/matrix_games.py RUNS [GAME ...]      RUNS: directory that keeps the runs; GAME: one-step-game, two-step-game
+
+Claims: under uniform exploration QTRAN, QPLEX and weighted QMIX end with the optimal joint action of the one-step game, VDN and QMIX do not
+(Son et al. 2019, Rashid et al. 2020); on the two-step game QMIX takes the branch that pays 8 and VDN the one that pays 7 (Rashid et al.
+2018). Every method trains its seeds side by side in one run; what is finished is not run again. The learned tables go to
+`results/GAME/values.json`, and `python experiments/results.py page` shows them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import emc
+from emc.envs import make_env
+from emc.envs.base import Environment
+from emc.methods import make_method
+from emc.parts import Actors, Seen
+from emc.runs.config import RunConfig
+from emc.runs.directory import RunDirectory
+from emc.runs.session import config_of
+from emc.schedules import Epsilon
+from emc.training.learner import LearnerState, actors_of
+from emc.training.loop import Program
+from emc.types import Episodes
+
+ROOT = Path(__file__).parents[1]
+SEEDS = 3
+UNIFORM = Epsilon(start=1.0, finish=1.0)
+GAMES: dict[str, list[str]] = {
+    "one-step-game": ["vdn", "qmix", "qplex", "qtran", "cw-qmix", "ow-qmix"],
+    "two-step-game": ["vdn", "qmix"],
+}
+
+
+def all_plays(env: Environment) -> Episodes:
+    """Every sequence of joint actions of a deterministic game, one episode each."""
+    spec = env.spec
+    joint = list(itertools.product(range(spec.n_actions), repeat=spec.n_agents))
+    plays = np.array(list(itertools.product(joint, repeat=spec.episode_limit)))
+
+    def play(actions: jax.Array) -> Episodes:
+        world, first = env.reset(jax.random.key(0))
+
+        def step(carry: Any, action: jax.Array) -> Any:
+            world, before = carry
+            world, after = env.step(world, action, jax.random.key(0))
+            return (world, after), (before, after)
+
+        (_, last), (before, after) = jax.lax.scan(step, (world, first), actions)
+        around = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), before, last)
+        return Episodes(
+            around.obs,
+            around.state,
+            around.available,
+            actions,
+            after.reward,
+            after.terminated,
+            jnp.ones(spec.episode_limit, bool),
+        )
+
+    return jax.vmap(play)(jnp.asarray(plays))
+
+
+def learned_values(config: RunConfig, learner: LearnerState, plays: Episodes) -> tuple[np.ndarray, np.ndarray]:
+    """The team's value along every play, and the agents' own greedy actions at each of its moments."""
+    actors: Actors = actors_of(config.method, learner)
+    online = Seen(learner.values.online, actors.unroll(plays))
+    fit = config.method.loss(actors, config.method.mixer, online, online, plays, plays.reward, config.method.gamma)
+    greedy = jnp.argmax(jnp.where(plays.available, online.run.q, -jnp.inf), axis=-1)
+    return np.asarray(fit.q[..., 0]), np.asarray(greedy[:, :-1])
+
+
+def trained(root: Path, game: str, name: str) -> RunDirectory:
+    """A finished run of a method, made now if there is none."""
+    for manifest in sorted(root.glob(f"{game}/{name}/*/manifest.json")):
+        run = RunDirectory.open(manifest.parent)
+        if any('"finished": true' in path.read_text() for path in run.path.glob("checkpoints/*/checkpoint.json")):
+            return run
+    method = dataclasses.replace(make_method(name), epsilon=UNIFORM)
+    return emc.train(method, make_env(game), seeds=SEEDS, root=root, method_name=name, env_name=game, **BUDGETS[game])
+
+
+BUDGETS = {
+    "one-step-game": {"steps": 10_000, "evaluate_every": 1_000, "test_episodes": 1},
+    "two-step-game": {"steps": 20_000, "evaluate_every": 1_000, "test_episodes": 1},
+}
+
+
+def describe(run: RunDirectory) -> dict[str, Any]:
+    """What each seed of a run has learned, move by move."""
+    config = config_of(run)
+    program = Program(config.method, config.budget, config.env, config.seeds)
+    state = run.latest_checkpoint(jax.eval_shape(program.init)).tree
+    plays = all_plays(config.env)
+    seeds = []
+    for i, seed in enumerate(config.seeds):
+        learner = jax.tree.map(lambda x, i=i: jnp.asarray(x[i]), state.learner)
+        q, greedy = learned_values(config, learner, plays)
+        seeds.append({"seed": seed, "values": q.round(3).tolist(), "greedy": greedy.tolist()})
+    return {"method": config.method_name, "machine": run.manifest["machine"], "config": run.manifest["config"], "seeds": seeds}
+
+
+def main(root: Path, games: list[str]) -> None:
+    for game in games:
+        plays = all_plays(make_env(game))
+        found = {"actions": plays.action.tolist(), "rewards": plays.reward.tolist(), "methods": []}
+        for name in GAMES[game]:
+            found["methods"].append(describe(trained(root, game, name)))
+            print(game, name, "done", flush=True)
+        target = ROOT / "results" / game / "values.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    main(Path(sys.argv[1]), sys.argv[2:] or list(GAMES))
