@@ -176,16 +176,31 @@ def common_grid(curves: Sequence[Curve], most: int = 2000) -> Float[np.ndarray, 
 # Figures.
 
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
-COLOURS: Mapping[str, str] = {  # of Okabe and Ito, which stay apart for every kind of colour vision; their yellow is too pale for a line
+BROWN, GREY, WINE = "#7A4A12", "#8A8F98", "#882255"
+# Of Okabe and Ito, which stay apart for every kind of colour vision (their yellow is too pale for a line), and three darker ones beside
+# them. No two methods that the paper shows in one figure share a colour.
+COLOURS: Mapping[str, str] = {
     "iql": BLACK,
     "vdn": BLUE,
     "qmix": GREEN,
+    "qmix-tuned": WINE,
     "qplex": SKY,
+    "qtran": BROWN,
+    "cw-qmix": WINE,
+    "ow-qmix": BLUE,
+    "maven": BLACK,
+    "rode": ORANGE,
+    "qplex-global": BROWN,
+    "qplex-local": GREY,
     "emc-vdn": VERMILION,
     "emc-qmix": ORANGE,
     "emc-qplex": PURPLE,
     "emc-wo-c": GREEN,
     "emc-wo-m": ORANGE,
+    "emc-td": GREEN,
+    "emc-ind": BLACK,
+    "emc-cen": BROWN,
+    "emc-dec": GREY,
 }
 DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))  # tell apart lines of one colour
 
@@ -202,7 +217,7 @@ class Theme:
 
 
 LIGHT = Theme()
-DARK = Theme(paper="#171B21", ink="#E6EAEF", faint="#9AA4AF", rule="#343B44", contrast={BLACK: "#F4F4F4", BLUE: "#3D9BD9"})
+DARK = Theme(paper="#171B21", ink="#E6EAEF", faint="#9AA4AF", rule="#343B44", contrast={BLACK: "#F4F4F4", BLUE: "#3D9BD9", BROWN: "#B98145", WINE: "#C95C92"})
 
 
 def colour_of(method_name: str, theme: Theme = LIGHT) -> str:

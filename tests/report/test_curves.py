@@ -14,6 +14,7 @@ from emc.envs.registry import make_env
 from emc.errors import UserError
 from emc.methods import METHODS, make_method
 from emc.report.curves import (
+    COLOURS,
     DARK,
     LIGHT,
     Curve,
@@ -194,10 +195,25 @@ def test_a_method_has_the_same_colour_in_every_figure(tmp_path: Path) -> None:
     many = group_runs([new_run(tmp_path, win_rates(0, {30: 0.0, 1000: 0.5}), method_name=name) for name in ("qmix", "iql", "vdn")])
     drawn = [{line.get_label(): line.get_color() for line in plot_curves(groups).axes[0].lines} for groups in (few, many)]
     assert drawn[0]["vdn (1 seed)"] == drawn[1]["vdn (1 seed)"] == colour_of("vdn")
-    main = [name for name in METHODS if "-wo-" not in name]
-    assert len({colour_of(name) for name in main}) == len(main)
     assert colour_of("somebody's own") == colour_of("somebody's own")
     assert colour_of("iql", DARK) != colour_of("iql", LIGHT)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "iql vdn qmix qplex qplex-global qplex-local emc-vdn emc-qmix emc-qplex",  # gridworld
+        "cw-qmix ow-qmix qmix qplex maven qplex-global qplex-local emc-vdn emc-qmix emc-qplex",  # predator-prey
+        "emc-qplex qplex qmix rode maven cw-qmix vdn qtran",  # StarCraft-like maps
+        "emc-qplex qplex emc-wo-c emc-wo-m",  # ablations
+        "emc-qplex emc-td emc-ind emc-cen emc-dec",  # design choices
+        "emc-vdn vdn emc-td emc-ind",  # noise
+    ],
+)
+def test_methods_of_one_figure_of_the_paper_have_colours_of_their_own(shown: str) -> None:
+    names = shown.split()
+    assert len({colour_of(name) for name in names}) == len(names)
+    assert set(names) <= set(COLOURS) == set(METHODS)
 
 
 def test_variants_of_a_method_share_its_colour_and_differ_in_dashes(tmp_path: Path) -> None:

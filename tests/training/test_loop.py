@@ -19,7 +19,7 @@ from emc.policies import RecurrentQ
 from emc.sampling import Prioritised
 from emc.schedules import Epsilon
 from emc.training.learner import actors_of
-from emc.training.loop import Budget, Program, TrainState, evaluate, first_update
+from emc.training.loop import Budget, Program, TrainState, evaluate, first_update, updates_at
 from emc.training.rollout import play
 from emc.types import Timestep
 from tests.twins import Scripted, World, as_numpy, assert_close, bits, quick
@@ -99,6 +99,20 @@ def test_the_first_update_comes_with_the_first_full_batch(batch: int, parallel: 
     iteration = first_update(method, budget.parallel_envs)
     assert (iteration + 1) * parallel >= batch
     assert iteration * parallel < batch
+
+
+@pytest.mark.parametrize(
+    ("updates", "episodes", "parallel", "expected"),
+    [(1, 1, 1, [1, 1, 1, 1]), (2, 1, 4, [8, 8, 8, 8]), (1, 8, 8, [1, 1, 1, 1]), (1, 4, 8, [2, 2, 2, 2]), (1, 8, 4, [0, 1, 0, 1])],
+)
+def test_gradient_steps_come_with_so_many_episodes(updates: int, episodes: int, parallel: int, expected: list[int]) -> None:
+    method = dataclasses.replace(METHOD, updates_per_episode=updates, episodes_per_update=episodes)
+    assert [int(updates_at(method, parallel, jnp.int32(i))) for i in range(4)] == expected
+
+
+def test_gradient_steps_that_never_come_out_even_are_refused() -> None:
+    with pytest.raises(UserError, match="episodes_per_update=8 and parallel_envs=3 do not fit together"):
+        updates_at(dataclasses.replace(METHOD, updates_per_episode=1, episodes_per_update=8), 3, jnp.int32(0))
 
 
 def test_gradient_steps_per_episode_do_not_depend_on_parallel_environments(program: Program, four: TrainState) -> None:

@@ -115,7 +115,7 @@ def test_with_epsilon_one_every_available_action_is_as_likely_and_no_other_is_ta
 
 
 def greedy_actions(record: Episodes) -> np.ndarray:
-    q = np.asarray(quick(POLICY.unroll)(NET, jax.tree.map(jnp.asarray, record)).q)[:, :-1]
+    q = np.asarray(quick(POLICY.unroll)(NET, (), jax.tree.map(jnp.asarray, record)).q)[:, :-1]
     return np.argmax(np.where(record.available[:, :-1], q, -np.inf), axis=-1)
 
 
@@ -129,7 +129,7 @@ def test_with_epsilon_zero_every_action_is_the_best_available_one_whatever_the_k
             first = taken.setdefault(tuple(record.state[b, 0]), record.action[b])
             assert np.array_equal(first, record.action[b])
     assert len(taken) < 2 * EPISODES
-    masked = np.asarray(quick(POLICY.unroll)(NET, jax.tree.map(jnp.asarray, record)).q)[:, :-1].argmax(axis=-1)
+    masked = np.asarray(quick(POLICY.unroll)(NET, (), jax.tree.map(jnp.asarray, record)).q)[:, :-1].argmax(axis=-1)
     assert np.any(masked[record.played] != best[record.played])  # the unavailable would have been preferred somewhere
 
 
