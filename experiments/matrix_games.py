@@ -92,8 +92,8 @@ def trained(root: Path, game: str, name: str) -> RunDirectory:
 
 
 BUDGETS = {
-    "one-step-game": {"steps": 10_000, "evaluate_every": 1_000, "test_episodes": 1},
-    "two-step-game": {"steps": 20_000, "evaluate_every": 1_000, "test_episodes": 1},
+    "one-step-game": {"steps": 5_000, "evaluate_every": 1_000, "test_episodes": 1},
+    "two-step-game": {"steps": 10_000, "evaluate_every": 1_000, "test_episodes": 1},
 }
 
 
