@@ -1,7 +1,7 @@
 """What was really run: keep runs' raw lines in the repository, and write the page of results from them.
 
-    python experiments/results.py keep STUDY RUN ...    copy manifest and metrics of finished or unfinished runs into results/STUDY/
-    python experiments/results.py page                  write docs/results.md from results/
+    python experiments/results.py keep RUNS     copy manifests and metrics of all studies' runs, finished or not, into results/STUDY/
+    python experiments/results.py page          write docs/results.md from results/
 
 Every number on the page is computed here from `results/`; nothing is typed in.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import studies
 
 from emc.runs.jsonl import read_metrics
 
@@ -27,20 +28,26 @@ KEPT = ("manifest.json", "metrics.jsonl", "maps.jsonl", "speed.jsonl")
 HOLDS = 10  # evaluations in a row, all won entirely, that count as having won
 
 
-def keep(study: str, runs: list[str]) -> None:
+def keep(root: Path) -> None:
     """Copy what a reader needs to check a number; checkpoints stay where they are."""
-    for run in map(Path, runs):
-        target = RESULTS / study / run.name
-        target.mkdir(parents=True, exist_ok=True)
-        for name in KEPT:
-            if (run / name).exists():
-                shutil.copyfile(run / name, target / name)
-        manifest = json.loads((target / "manifest.json").read_text())
-        words = shlex.split(manifest["command"])
-        if "--runs" in words:  # where it was kept is nobody's business
-            del words[words.index("--runs") : words.index("--runs") + 2]
-        manifest["command"] = shlex.join(words)
-        (target / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    known = studies.existing(root)
+    for study, lines in studies.STUDIES.items():
+        for run in (known[line] for line in lines if line in known):
+            keep_run(run, RESULTS / study / run.name)
+
+
+def keep_run(run: Path, target: Path) -> None:
+    """The files of one run."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in KEPT:
+        if (run / name).exists():
+            shutil.copyfile(run / name, target / name)
+    manifest = json.loads((target / "manifest.json").read_text())
+    words = shlex.split(manifest["command"])
+    if "--runs" in words:  # where it was kept is nobody's business
+        del words[words.index("--runs") : words.index("--runs") + 2]
+    manifest["command"] = shlex.join(words)
+    (target / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 class Kept:
@@ -202,8 +209,8 @@ def page() -> str:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["keep", study, *runs] if runs:
-            keep(study, runs)
+        case ["keep", root]:
+            keep(Path(root))
         case ["page"]:
             PAGE.write_text(page())
         case _:

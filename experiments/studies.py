@@ -1,8 +1,8 @@
 """The runs behind the page of results: what is missing is run, what is unfinished is resumed, one single-threaded process per core.
 
-    python experiments/foundation.py RUNS [STUDY ...]       RUNS: directory that keeps the runs; STUDY: gridworld-p2, predator-prey
+    python experiments/studies.py RUNS [STUDY ...]       RUNS: directory that keeps the runs; STUDY: one of the names below, or all
 
-Afterwards `python experiments/results.py keep STUDY RUNS/<env>/<method>/*` and `... page`. Stopping it loses nothing but the last minutes.
+Afterwards `python experiments/results.py keep RUNS` and `... page`. Stopping it loses nothing but the last minutes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,17 @@ STUDIES: dict[str, list[str]] = {
         for seed in range(1, 7)
     ],
     "predator-prey": [f"{method} predator-prey --seed {seed}" for seed in (1, 2, 3) for method in ("vdn", "emc-vdn")],
+    "noisy-gridworld": [
+        f"{method} --env.noisy-reward {noise} --steps 200000 --seed {seed}"
+        for seed in (1, 2, 3)
+        for noise in ("0.5", "0.0")
+        for method in ("emc-vdn gridworld", "emc-td gridworld --mixer vdn", "emc-ind gridworld --mixer vdn", "vdn gridworld")
+    ],
+    "predator-prey-baselines": [
+        f"{method} --seed {seed}"
+        for seed in (1, 2, 3)
+        for method in ("ow-qmix predator-prey", "qmix predator-prey", "vdn predator-prey --epsilon.steps 1000000")
+    ],
 }
 
 
