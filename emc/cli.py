@@ -343,8 +343,19 @@ def methods(words: list[str]) -> None:
     for name, entry in METHODS.items():
         method = entry.method
         parts = (method.policy, method.mixer, method.loss, method.curiosity, method.memory, method.replay)
-        composed = " + ".join(type(part).__name__ for part in parts if part not in (NoCuriosity(), NoMemory()))
+        composed = " + ".join(_in_short(part) for part in parts if part not in (NoCuriosity(), NoMemory()))
         print(f"{name:<12}  {entry.about} ({entry.paper}): {composed}")
+
+
+def _in_short(part: Any) -> str:
+    """A part's name and what of it is not as usual."""
+    usual = type(part)()
+    changed = [
+        f"{field.name}={_in_short(value) if dataclasses.is_dataclass(value) else value}"
+        for field in dataclasses.fields(part)
+        if (value := getattr(part, field.name)) != getattr(usual, field.name)
+    ]
+    return type(part).__name__ + (f"({', '.join(changed)})" if changed else "")
 
 
 def envs(words: list[str]) -> None:

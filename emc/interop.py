@@ -5,7 +5,8 @@
     learner = emc.observe(method, learner, batch)                      # write the episodes into the memory, if the method has one
     learner, lesson = emc.update(method, learner, batch, env_steps)    # one gradient step; lesson.bonus, .priority, .metrics
     learner = emc.interop.copy_targets(learner)                        # a hard copy now; `update` makes one every `target_interval` steps
-    weights = emc.interop.to_torch(learner.values.online.policy)       # .mixer; learner.curiosity.values.online.policy, .soft, .predictor
+    place = emc.interop.networks_of(learner)["agent"]                  # "mixer", "central_agent", "curiosity", "soft_target", ...
+    weights = emc.interop.to_torch(place.get(learner))
 
 Where the released code has one number for both, the inference and the curiosity module each have their own here: set `target_interval`,
 `learning_rate` and `gradient_clip` on the method and on its curiosity. Its other names:
@@ -104,6 +105,7 @@ def to_torch(net: PyTree) -> dict[str, np.ndarray]:
 def learner_from_torch(method: Method, spec: EnvSpec, weights: Mapping[str, Weights], seed: int = 0) -> LearnerState:
     """A learner before its first update, with given weights, network by network (see `networks_of`).
 
+    Networks without a counterpart in the released code (EMC-Cen's critic, RND's, MAVEN's, RODE's) start from `seed`.
     Optimisers start empty and targets as copies, unless given (`target_agent`, `target_mixer`, ..., `soft_target`). A missing `curiosity`
     starts as a copy of `agent`, as in the released code.
     """
@@ -173,6 +175,8 @@ def copy_targets(learner: LearnerState) -> LearnerState:
 
 def _torch_name(net: PyTree, path: tuple[Any, ...]) -> str:
     ours = jax.tree_util.keystr(path, simple=True, separator=".")
+    if not hasattr(net, "torch_names"):
+        raise UserError(f"{type(net).__name__} has no counterpart with known names: its weights cannot be loaded or given out")
     names: dict[str, str] = net.torch_names
     if ours in names:
         return names[ours]

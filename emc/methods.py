@@ -1,9 +1,10 @@
 """Every method of the paper as a composition of parts: the map of the package.
 
-Constants follow the configuration that the authors released for the two small tasks (`EMC_toygame`, `Qplex_toygame`), with gamma = 0.9 for
-every method there, as in its first release. Three things about it are easily missed, so they are said here: it trains EMC with prioritised
-replay and the baselines without, it runs EMC without episodic memory, and nothing of that is in the paper. `PAPER` holds the same methods
-with the constants of the paper's text. A preset never changes with the task: what runs is what was asked for.
+Constants follow the configuration that the authors released for the two small tasks (`EMC_toygame`, `Qplex_toygame`), with gamma = 0.9
+for every method in it, as in its first release; QTRAN, weighted QMIX, MAVEN, RODE and the tuned QMIX keep the 0.99 of their own releases.
+Three things about it are easily missed, so they are said here: it trains EMC with prioritised replay and the baselines without, it runs EMC
+without episodic memory, and nothing of that is in the paper. `PAPER` holds the same methods with the constants of the paper's text. A
+preset never changes with the task: what runs is what was asked for.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class Method:
                 raise UserError(f"{name}={value} must be a number above 0")
         for name in ("batch_episodes", "replay_episodes", "updates_per_episode", "episodes_per_update", "target_interval"):
             check_size(name, vars(self)[name], "choose a smaller or larger one", low=1)
+        if reason := self.loss.refuse(self.mixer):
+            raise UserError(reason)
         if self.batch_episodes > self.replay_episodes:
             raise UserError(
                 f"batch_episodes={self.batch_episodes} exceeds replay_episodes={self.replay_episodes}: the first update could "
@@ -160,8 +163,11 @@ PAPER_CURIOSITY: dict[str, Any] = {
 
 
 def in_the_papers_words(name: str, method: Method) -> Method:
-    """An EMC method with the constants of the paper's text; it names no gamma."""
+    """A method that the paper introduces, with the constants of its text; it names no gamma."""
     plain = TD(double_q=False)
+    if not name.startswith("emc"):
+        curiosity = dataclasses.replace(method.curiosity, weight=PAPER_CURIOSITY["weight"])
+        return dataclasses.replace(method, loss=plain, curiosity=curiosity, replay=Uniform())
     learning: dict[str, Any] = {} if name == "emc-cen" else {"loss": plain}  # the central critic has a loss of its own
     curiosity = method.curiosity if name == "emc-wo-c" else dataclasses.replace(method.curiosity, **PAPER_CURIOSITY, **learning)
     memory = NoMemory() if name == "emc-wo-m" else EpisodicMemory(weight=0.1)
@@ -169,7 +175,7 @@ def in_the_papers_words(name: str, method: Method) -> Method:
 
 
 PAPER: Mapping[str, Entry] = {
-    name: dataclasses.replace(entry, method=in_the_papers_words(name, entry.method)) if name.startswith("emc") else entry
+    name: dataclasses.replace(entry, method=in_the_papers_words(name, entry.method)) if entry.paper == NOVELTY else entry
     for name, entry in METHODS.items()
 }
 

@@ -12,6 +12,7 @@ import optax
 from emc.names import SMALLEST, check_number
 
 Params = TypeVar("Params")  # any pytree of weights
+MOST_DECAY = 0.999999  # with 1 nothing would ever be averaged
 
 
 def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
@@ -32,7 +33,7 @@ class RMSprop:
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        check_number("optimiser.decay", self.decay, "0.99 is usual", low=0.0, high=1.0)
+        check_number("optimiser.decay", self.decay, "0.99 is usual", low=0.0, high=MOST_DECAY)
         check_number("optimiser.eps", self.eps, "it must be above 0", low=SMALLEST)
 
     def __call__(self, learning_rate: float, clip: float) -> optax.GradientTransformation:
@@ -51,7 +52,7 @@ class Adam:
 
     def __post_init__(self) -> None:
         for name in ("decay", "second_decay"):
-            check_number(f"optimiser.{name}", vars(self)[name], "PyTorch has 0.9 and 0.999", low=0.0, high=1.0)
+            check_number(f"optimiser.{name}", vars(self)[name], "PyTorch has 0.9 and 0.999", low=0.0, high=MOST_DECAY)
         check_number("optimiser.eps", self.eps, "it must be above 0", low=SMALLEST)
 
     def __call__(self, learning_rate: float, clip: float) -> optax.GradientTransformation:

@@ -195,11 +195,16 @@ class Fit(eqx.Module):
     q: Float[Array, "B T K"]  # the value that is being fitted
     error: Float[Array, "B T K"]  # its temporal-difference error
     regulariser: Float[Array, "B T"]
+    report: Metrics = eqx.field(default_factory=dict)  # what the loss has to say of its terms
 
 
 @dataclasses.dataclass(frozen=True)
 class ValueLoss(Part):
     """What the team's value is fitted to."""
+
+    def refuse(self, mixer: Mixer) -> str:
+        """Why it cannot fit the values of a mixer; empty if it can."""
+        return ""
 
     @abc.abstractmethod
     def init_net(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy) -> PyTree:

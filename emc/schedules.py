@@ -20,7 +20,7 @@ class Epsilon:
     start: float = 1.0
     finish: float = 0.05
     steps: int = 50_000
-    restart_at: int = 0  # environment steps at which it starts again from the top; 0: never (RODE: 50 000)
+    restart_at: int = 0  # environment steps at which it starts again from the top; 0: never (RODE: its switch_at)
     restart_steps: int = 70_000  # environment steps from `start` to `finish` then
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@
 
 Claims: under uniform exploration QTRAN, QPLEX and weighted QMIX end with the optimal joint action of the one-step game, VDN and QMIX do not
 (Son et al. 2019, Rashid et al. 2020); on the two-step game QMIX takes the branch that pays 8 and VDN the one that pays 7 (Rashid et al.
-2018). Every method trains its seeds side by side in one run; what is finished is not run again. The learned tables go to
+2018). Every method trains its seeds side by side in one run; a finished run under RUNS is not made again. The learned tables go to
 `results/GAME/values.json`, and `python experiments/results.py page` shows them.
 """
 
@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import studies
 
 import emc
 from emc.envs import make_env
@@ -66,7 +67,7 @@ def all_plays(env: Environment) -> Episodes:
             actions,
             after.reward,
             after.terminated,
-            jnp.ones(spec.episode_limit, bool),
+            jnp.cumsum(after.terminated) - after.terminated == 0,
         )
 
     return jax.vmap(play)(jnp.asarray(plays))
@@ -85,7 +86,7 @@ def trained(root: Path, game: str, name: str) -> RunDirectory:
     """A finished run of a method, made now if there is none."""
     for manifest in sorted(root.glob(f"{game}/{name}/*/manifest.json")):
         run = RunDirectory.open(manifest.parent)
-        if any('"finished": true' in path.read_text() for path in run.path.glob("checkpoints/*/checkpoint.json")):
+        if studies.finished(run.path):
             return run
     method = dataclasses.replace(make_method(name), epsilon=UNIFORM)
     return emc.train(method, make_env(game), seeds=SEEDS, root=root, method_name=name, env_name=game, **BUDGETS[game])
@@ -126,4 +127,6 @@ def main(root: Path, games: list[str]) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
+    if unknown := set(sys.argv[2:]) - set(GAMES):
+        raise SystemExit(f"unknown game {', '.join(unknown)}; known: {', '.join(GAMES)}")
     main(Path(sys.argv[1]), sys.argv[2:] or list(GAMES))

@@ -199,11 +199,12 @@ def page() -> str:
         values, reading = RESULTS / game / "values.json", ROOT / "experiments" / f"{game}.md"
         if values.exists():
             found = json.loads(values.read_text())
-            commit = found["methods"][0]["machine"]["commit"]["emc"][:10]
+            commit = ((found["methods"][0]["machine"]["commit"] or {}).get("emc") or "?")[:10]
             command = (
                 f"Command: `python experiments/matrix_games.py RUNS {game}` at {commit}; raw tables of all seeds in `results/{game}/`."
             )
-            parts += [f"## {title}\n\n" + "\n".join(show(found)), reading.read_text().rstrip(), command]
+            parts.append(f"## {title}\n\n" + "\n".join(show(found)))
+            parts += [*([reading.read_text().rstrip()] if reading.exists() else []), command]
     return "\n\n".join(parts) + "\n"
 
 

@@ -136,7 +136,12 @@ def test_the_papers_constants_are_those_of_its_text(name: str) -> None:
 
 def test_the_papers_preset_leaves_the_baselines_alone() -> None:
     assert set(PAPER) == set(METHODS)
-    assert [name for name in METHODS if PAPER[name] == METHODS[name]] == [name for name in METHODS if not name.startswith("emc")]
+    own = [name for name in METHODS if name.startswith("emc") or name in ("qplex-global", "qplex-local")]
+    assert [name for name in METHODS if PAPER[name] == METHODS[name]] == [name for name in METHODS if name not in own]
+    for name in ("qplex-global", "qplex-local"):
+        expected = dataclasses.replace(METHODS[name].method.curiosity, weight=PAPERS_CURIOSITY.weight)
+        changes = {"loss": TD(double_q=False), "curiosity": expected, "replay": Uniform()}
+        assert PAPER[name].method == dataclasses.replace(METHODS[name].method, **changes)
 
 
 def test_a_new_episode_weighs_ten_in_the_released_replay() -> None:
@@ -181,6 +186,15 @@ def test_numbers_that_make_no_sense_are_refused_in_one_line(change: dict[str, An
     with pytest.raises(UserError, match=f"^{message}$") as caught:
         dataclasses.replace(SHARED, **change)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("loss", "mixer", "advice"),
+    [(Qtran(), Independent(), "--mixer vdn"), (Qtran(), QMIX(), "--mixer vdn"), (Weighted(), Independent(), "--mixer qmix")],
+)
+def test_a_loss_refuses_values_that_it_cannot_fit(loss: Any, mixer: Any, advice: str) -> None:
+    with pytest.raises(UserError, match=advice):
+        Method(loss=loss, mixer=mixer)
 
 
 @pytest.mark.parametrize("change", [{"gamma": 0.0}, {"gamma": 1.0}, {"batch_episodes": 32, "replay_episodes": 32}])

@@ -68,14 +68,18 @@ class ValueFunction(eqx.Module):
         copy = updates % self.target_interval == 0
         new_target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, state.target)
         played = batch.played[..., None]
-        metrics = report | {
-            "loss": loss,
-            "gradient_norm": optax.tree.norm(gradient),
-            "parameter_norm": optax.tree.norm(online),
-            "td_error": masked_mean(jnp.abs(fit.error), played),
-            "q": masked_mean(fit.q, played),
-            "target": masked_mean(fit.q - fit.error, played),
-        }
+        metrics = (
+            report
+            | fit.report
+            | {
+                "loss": loss,
+                "gradient_norm": optax.tree.norm(gradient),
+                "parameter_norm": optax.tree.norm(online),
+                "td_error": masked_mean(jnp.abs(fit.error), played),
+                "q": masked_mean(fit.q, played),
+                "target": masked_mean(fit.q - fit.error, played),
+            }
+        )
         return ValueState(online, new_target, optimiser, updates), fit, metrics
 
 

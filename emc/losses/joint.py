@@ -15,10 +15,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from emc.losses.td import best, chosen_value, mix_now, targets
+from emc.mixers import VDN
 from emc.names import check_number, check_size
 from emc.nets import MLP, torch_sequential
 from emc.parts import Actors, Fit, Mixer, Policy, Seen, ValueLoss
-from emc.types import EnvSpec, Episodes
+from emc.types import EnvSpec, Episodes, masked_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Qtran(ValueLoss):
         check_size("loss.width", self.width, "64 is usual", low=1)
         for name in ("optimum_weight", "bound_weight"):
             check_number(f"loss.{name}", vars(self)[name], "0 leaves it out", low=0.0)
+
+    def refuse(self, mixer: Mixer) -> str:
+        return "" if mixer == VDN() else "QTRAN bounds its joint value by the sum of the agents' values: use --mixer vdn"
 
     def init_net(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy) -> QtranNet:
         joint_key, value_key = jax.random.split(key)
@@ -52,8 +56,11 @@ class Qtran(ValueLoss):
         # The sum over agents must keep its gradient at the greedy actions, so they are mixed as if they had been chosen.
         optimum = mix_now(mixer, online, batch, greedy[:, :-1]).q - jax.lax.stop_gradient(joint_greedy) + value
         bound = chosen_value(mixer, online, batch).q - jax.lax.stop_gradient(chosen) + value
-        loss = error**2 + self.optimum_weight * optimum**2 + self.bound_weight * jnp.minimum(bound, 0.0) ** 2
-        return Fit(loss, chosen, error, jnp.zeros_like(reward))
+        terms = {"td_loss": error**2, "optimum_loss": optimum**2, "bound_loss": jnp.minimum(bound, 0.0) ** 2}
+        loss = terms["td_loss"] + self.optimum_weight * terms["optimum_loss"] + self.bound_weight * terms["bound_loss"]
+        played = batch.played[..., None]
+        report = {name: masked_mean(value, played) for name, value in (terms | {"state_value": value}).items()}
+        return Fit(loss, chosen, error, jnp.zeros_like(reward), report)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from emc.losses.td import best, chosen_value, mix_after, mix_now, next_actions, targets
-from emc.mixers import Unrestricted
+from emc.mixers import Independent, Unrestricted
 from emc.names import check_number, lookup
 from emc.parts import Actors, Fit, Mixer, Nets, Policy, Seen, ValueLoss
-from emc.types import EnvSpec, Episodes
+from emc.types import EnvSpec, Episodes, masked_mean
 
 Weighting = Literal["optimistic", "central"]
 
@@ -38,6 +38,11 @@ class Weighted(ValueLoss):
         lookup("weighting", self.weighting, dict.fromkeys(get_args(Weighting)))
         check_number("loss.alpha", self.alpha, "1 weighs all steps equally", low=0.0, high=1.0)
 
+    def refuse(self, mixer: Mixer) -> str:
+        return "weights compare the team's value with its target, and independent learners have none: use --mixer qmix" * (
+            mixer == Independent()
+        )
+
     def init_net(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy) -> CentralNet:
         agent_key, mixer_key = jax.random.split(key)
         return CentralNet(policy.init_net(agent_key, spec), self.central_mixer.init(mixer_key, policy.mixer_spec(spec)))
@@ -52,7 +57,9 @@ class Weighted(ValueLoss):
         error, central_error = chosen.q - aim, central_chosen.q - aim
         important = error < 0 if self.weighting == "optimistic" else self._promising(online, central_target, aim, batch)
         weight = jnp.where(important, 1.0, self.alpha)
-        return Fit(weight * error**2 + central_error**2, chosen.q, error, chosen.regulariser)
+        terms = {"mixer_loss": weight * error**2, "central_loss": central_error**2, "loss_weight": weight}
+        report = {name: masked_mean(term, batch.played[..., None]) for name, term in terms.items()}
+        return Fit(terms["mixer_loss"] + terms["central_loss"], chosen.q, error, chosen.regulariser, report)
 
     def _central(self, actors: Actors, of: Seen, batch: Episodes) -> Seen:
         """The unrestricted value's own agents, in the place of the acting ones."""

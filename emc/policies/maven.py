@@ -153,7 +153,15 @@ class Maven(Policy):
         right = jnp.mean((jnp.argmax(logits, axis=-1) == latent).astype(jnp.float32))
         return self.information_weight * loss, {"latent_cross_entropy": loss, "latent_guessed": right}
 
+    def learn(self, state: MavenState, batch: Episodes, env_steps: Int[Array, ""]) -> tuple[MavenState, Metrics]:
+        """Nothing; say how decided the latent policy is."""
+        chance = jax.nn.log_softmax(state.net(batch.state[:, 0].astype(jnp.float32)), axis=-1)
+        entropy = jnp.mean(-jnp.sum(jnp.exp(chance) * chance, axis=-1))
+        return state, {"latent_entropy": entropy, "latent_policy_norm": optax.tree.norm(state.net)}
+
     def observe(self, state: MavenState, fresh: Episodes) -> MavenState:
+        if not self.learn_latent:
+            return state
         past, (key, *keys) = _remember(state.past, fresh), jax.random.split(state.key, self.latent_updates + 1)
         net, optimiser = state.net, state.optimiser
         stored = jnp.minimum(past.added, self.past_episodes)

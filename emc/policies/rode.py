@@ -14,6 +14,9 @@ What differs from the released code:
 * The target network is not copied at the switch: embeddings and latents change for both networks at once, weights follow as ever.
 * The encoder's loss leaves out padding.
 
+A cluster of one action makes no role, so a task with few actions needs few clusters: with five of them the gridworld has no roles at all
+and predators may never catch. The metric `role_actions` is the share of actions that some role holds.
+
 Roles beyond the initial ones keep the weights that they began with, as in the released code; `train_new_roles` trains them.
 """
 
@@ -77,11 +80,11 @@ class RodeState(eqx.Module):
 class Rode(Policy):
     """Roles that decompose the action space."""
 
-    clusters: int = 5  # of actions; released code, which names 3 for the map corridor
+    clusters: int = 5  # of actions; released code, which names 3 for the map corridor; small action sets need 2, see role_actions
     initial_roles: int = 3  # released code: as many before roles are formed, and at least as many after
     train_new_roles: bool = False  # the released code's optimiser never hears of roles beyond the initial ones
     interval: int = 5  # steps between choices of a role
-    switch_at: int = 50_000  # environment steps after which roles are formed
+    switch_at: int = 50_000  # environment steps after which roles are formed; `epsilon.restart_at` should say the same
     role_head: int = 128  # width of the layer that makes role values
     role_mixer: QMIX = QMIX()
     embedding: int = 20  # size of an action's embedding
@@ -215,7 +218,8 @@ class Rode(Policy):
         roles = jax.lax.cond(
             shared_maximum(form.astype(jnp.int32)) > 0, lambda: _where(form, self._form(state), state.roles), lambda: state.roles
         )
-        report = {"action_encoder_loss": loss, "roles": jnp.sum(roles.exists).astype(jnp.float32)}
+        reached = jnp.any(roles.space & roles.exists[:, None], axis=0).astype(jnp.float32)
+        report = {"action_encoder_loss": loss, "roles": jnp.sum(roles.exists).astype(jnp.float32), "role_actions": jnp.mean(reached)}
         return dataclasses.replace(state, encoder=encoder, optimiser=optimiser, roles=roles), report
 
     def _encode(self, state: RodeState, batch: Episodes) -> tuple[ActionEncoder, optax.OptState, Float[Array, ""]]:

@@ -217,7 +217,13 @@ class Theme:
 
 
 LIGHT = Theme()
-DARK = Theme(paper="#171B21", ink="#E6EAEF", faint="#9AA4AF", rule="#343B44", contrast={BLACK: "#F4F4F4", BLUE: "#3D9BD9", BROWN: "#B98145", WINE: "#C95C92"})
+DARK = Theme(
+    paper="#171B21",
+    ink="#E6EAEF",
+    faint="#9AA4AF",
+    rule="#343B44",
+    contrast={BLACK: "#F4F4F4", BLUE: "#3D9BD9", BROWN: "#B98145", WINE: "#C95C92"},
+)
 
 
 def colour_of(method_name: str, theme: Theme = LIGHT) -> str:

@@ -115,7 +115,8 @@ def updates_at(method: Method, parallel_envs: int, iteration: Int[Array, ""]) ->
         return jnp.asarray(wanted // every)
     if every % wanted:
         raise UserError(
-            f"episodes_per_update={every} and parallel_envs={parallel_envs} do not fit together: make one a multiple of the other"
+            f"episodes_per_update={every} does not fit updates_per_episode={method.updates_per_episode} times "
+            f"parallel_envs={parallel_envs}: make one a multiple of the other"
         )
     return ((iteration + 1) % (every // wanted) == 0).astype(jnp.int32)
 

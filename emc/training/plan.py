@@ -33,9 +33,9 @@ def plan(method: Method, env: Environment, budget: Budget, seeds: int) -> Plan:
     state = jax.eval_shape(lambda: init(method, env, 0))
     spec = env.spec
     replay, memory = bytes_of(state.replay), bytes_of(state.learner.memory)
-    networks = bytes_of((state.learner.values, state.learner.curiosity))
+    networks = bytes_of((state.learner.values, state.learner.policy, state.learner.curiosity))
     moments, rows = spec.episode_limit + 1, method.batch_episodes * spec.n_agents
-    hidden = max(leaf.shape[-1] for leaf in jax.tree.leaves(state.learner.values.online.policy))
+    hidden = method.policy.hidden
     inputs = spec.obs_size + spec.n_actions + spec.n_agents
     activations = 4 * moments * rows * (LIVE_ARRAYS_PER_UNROLL * hidden + inputs)
     batch = replay * method.batch_episodes // method.replay_episodes

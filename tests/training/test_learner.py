@@ -32,6 +32,8 @@ WEIGHTED_STATISTICS = [
     ("td_error", "td_error_abs", 1),
     ("q", "q_taken_mean", 3),
     ("target", "target_mean", 3),
+    ("mixer_loss", "qmix_loss", 1),
+    ("central_loss", "central_loss", 1),
 ]
 METHODS = {
     "emc_vdn": Method(curiosity=ValueCuriosity(), gamma=0.9),
@@ -88,6 +90,9 @@ def test_the_bonus_is_the_released_codes() -> None:
         ("qtran", "loss", "loss", 1),
         ("qtran", "gradient_norm", "grad_norm", 1),
         ("qtran", "td_error", "td_error_abs", 1),
+        ("qtran", "td_loss", "td_loss", 1),
+        ("qtran", "optimum_loss", "opt_loss", 1),
+        ("qtran", "bound_loss", "nopt_loss", 1),
         *((name, ours, theirs, factor) for name in ("ow_qmix", "cw_qmix") for ours, theirs, factor in WEIGHTED_STATISTICS),
     ],
 )

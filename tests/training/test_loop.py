@@ -111,7 +111,7 @@ def test_gradient_steps_come_with_so_many_episodes(updates: int, episodes: int, 
 
 
 def test_gradient_steps_that_never_come_out_even_are_refused() -> None:
-    with pytest.raises(UserError, match="episodes_per_update=8 and parallel_envs=3 do not fit together"):
+    with pytest.raises(UserError, match="episodes_per_update=8 does not fit updates_per_episode=1 times parallel_envs=3"):
         updates_at(dataclasses.replace(METHOD, updates_per_episode=1, episodes_per_update=8), 3, jnp.int32(0))
 
 
