@@ -183,9 +183,21 @@ STUDIES: dict[str, tuple[str, Callable[[dict[str, list[Kept]]], list[str]]]] = {
 }
 
 
+def not_here_yet() -> str:
+    """What the studies still lack."""
+    lacking = []
+    for study, lines in studies.STUDIES.items():
+        runs = [run for group in load(study).values() for run in group]
+        ended = sum(run.steps[-1] >= run.config["budget"]["steps"] for run in runs)
+        if ended < len(lines):
+            begun = f", {len(runs) - ended} more begun" if len(runs) > ended else ""
+            lacking.append(f"* `{study}`: {ended} of {len(lines)} runs are complete{begun}")
+    return "Not here yet; `python experiments/studies.py RUNS STUDY` makes what is missing:\n\n" + "\n".join(lacking) if lacking else ""
+
+
 def page() -> str:
     """The whole page."""
-    parts = [(ROOT / "experiments" / "results_head.md").read_text().rstrip()]
+    parts = [(ROOT / "experiments" / "results_head.md").read_text().rstrip(), *filter(None, [not_here_yet()])]
     for study, (title, table) in STUDIES.items():
         groups = load(study)
         if not groups:

@@ -9,8 +9,8 @@ too; their learners were not released, so what the paper leaves open is chosen h
 
 * EMC-TD, `novelty="td_error"`: |error of phi's team value| / N at the step itself, with phi's own hard target; nothing is predicted.
 * EMC-Ind, `novelty="change"`: the distance between phi and its slow copy, both scaled like the prediction's target; nothing is predicted.
-* EMC-Cen, `loss=CentralTD()` with `novelty="td_error"`: phi is a critic of the state, all histories and actions; the acting agents choose its next
-  joint action.
+* EMC-Cen, `loss=CentralTD()` with `novelty="td_error"`: phi is a critic of the state, all histories and actions; the acting agents choose
+  its next joint action.
 * EMC-Dec, `mixer=Independent()`: phi's agents learn each on its own.
 """
 
