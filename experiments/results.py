@@ -33,7 +33,8 @@ def keep(root: Path) -> None:
     known = studies.existing(root)
     for study, lines in studies.STUDIES.items():
         for run in (known[line] for line in lines if line in known):
-            keep_run(run, RESULTS / study / run.name)
+            if (run / "metrics.jsonl").exists():  # it has been tested at least once
+                keep_run(run, RESULTS / study / run.name)
 
 
 def keep_run(run: Path, target: Path) -> None:
