@@ -68,9 +68,23 @@ class Kept:
 
     @property
     def label(self) -> str:
-        """The method and how it chooses what to replay."""
-        replay = self.config["method"]["replay"]["type"].lower()
-        return f"{self.manifest['method_name']}, {replay} replay"
+        """The method, how it chooses what to replay, and what else tells the runs of a study apart."""
+        method, env = self.config["method"], self.config["env"]
+        words = [self.manifest["method_name"], f"{method['replay']['type'].lower()} replay"]
+        if method["epsilon"]["steps"] != 50_000:
+            words.append(f"epsilon over {thousands(method['epsilon']['steps'])}")
+        if "noisy_reward" in env and self.noise_matters:
+            words.append(f"noise {env['noisy_reward']:g}")
+        return ", ".join(words)
+
+    @property
+    def noise_matters(self) -> bool:
+        """Whether the study varies the noise."""
+        return "noisy" in self.path.parent.name
+
+    def visits(self) -> np.ndarray:
+        """Agent-steps on each cell, over the whole run."""
+        return np.sum([line["visits"] for line in read_metrics(self.path / "maps.jsonl")], axis=0)
 
     def first_win(self) -> float:
         """Steps at the first of many evaluations in a row that were all won entirely; infinite if that never happened."""
@@ -118,6 +132,19 @@ def predator_prey(groups: dict[str, list[Kept]]) -> list[str]:
             f"| {label} | {run.seed} | {thousands(run.steps[-1])} | {np.mean(run.returns[-10:]):.1f} | {run.returns.max():.1f} |"
             for run in runs
         ]
+    return lines
+
+
+def noisy_gridworld(groups: dict[str, list[Kept]]) -> list[str]:
+    """Who wins with and without a noisy area, and where agents spent their time: that area, or the cells around the goals."""
+    noisy, goals = np.s_[0:2, 3:9], np.s_[4:7, 4:8]  # rows and columns; the goals are in row 5, columns 5 and 6
+    lines = ["| method | seeds | reached (steps) | won | time in the noisy area | around the goals |", "|---|---|---|---|---|---|"]
+    for label, runs in sorted(groups.items()):
+        shares = [[float(run.visits()[area].sum() / run.visits().sum()) for area in (noisy, goals)] for run in runs]
+        reached = ", ".join(thousands(run.steps[-1]) for run in runs)
+        won = ", ".join(thousands(run.first_win()) for run in runs)
+        columns = [", ".join(f"{share[i]:.1%}" for share in shares) for i in range(2)]
+        lines.append(f"| {label} | {len(runs)} | {reached} | {won} | {columns[0]} | {columns[1]} |")
     return lines
 
 
@@ -181,6 +208,8 @@ GAMES: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
 STUDIES: dict[str, tuple[str, Callable[[dict[str, list[Kept]]], list[str]]]] = {
     "gridworld-p2": ("Gridworld, p = 2", gridworld),
     "predator-prey": ("Predator-prey, epsilon over 50k steps", predator_prey),
+    "predator-prey-baselines": ("Predator-prey, other methods and a longer anneal", predator_prey),
+    "noisy-gridworld": ("Gridworld with a noisy area", noisy_gridworld),
 }
 
 
