@@ -105,7 +105,8 @@ def to_torch(net: PyTree) -> dict[str, np.ndarray]:
 def learner_from_torch(method: Method, spec: EnvSpec, weights: Mapping[str, Weights], seed: int = 0) -> LearnerState:
     """A learner before its first update, with given weights, network by network (see `networks_of`).
 
-    Networks without a counterpart in the released code (EMC-Cen's critic, RND's, MAVEN's, RODE's) start from `seed`.
+    Networks beside these that the released code has no names for (EMC-Cen's critic, RND's) start from `seed`; MAVEN's and RODE's agents are
+    refused.
     Optimisers start empty and targets as copies, unless given (`target_agent`, `target_mixer`, ..., `soft_target`). A missing `curiosity`
     starts as a copy of `agent`, as in the released code.
     """

@@ -16,7 +16,7 @@ from emc.interop import copy_targets, episodes_from_pymarl, from_torch, learner_
 from emc.methods import Method
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
 from emc.parts import Mixer
-from emc.policies import RecurrentQ
+from emc.policies import Maven, RecurrentQ
 from tests.twins import SPEC, agent_values, assert_close, bits, filled, quick
 
 GOLDEN = Path(__file__).parent / "golden" / "emc_vdn_one_update.npz"
@@ -182,6 +182,11 @@ def test_curiosity_starts_as_a_copy_of_the_agents_unless_given() -> None:
     state = learner_from_torch(METHOD, SPEC, weights)
     assert bits(state.curiosity.soft) == bits(agent(1))
     assert bits(state.curiosity.values.online.policy) == bits(agent(1))
+
+
+def test_agents_without_known_names_are_refused_in_words() -> None:
+    with pytest.raises(UserError, match="MavenNet has no counterpart with known names"):
+        to_torch(filled(lambda key: Maven(hidden=4).init_net(key, SPEC), 0))
 
 
 def test_an_unknown_network_is_named() -> None:
