@@ -168,6 +168,9 @@ def _configured(command: str, words: list[str]) -> tuple[Any, Where]:
     about = f"Train {method_name} on {env_name}. Constants: --preset {{released,paper}}. Swap a part: {parts}."
     given = _parse(f"emc {command} {method_name} {env_name}", flags, rest, flags(Where(), budget_of(task(env_name)), env, method), about)
     where: Where = given.where
+    for field, value in task(env_name).fields.items():
+        if getattr(given.env, field) != value:
+            raise UserError(f"--env.{field} {getattr(given.env, field)} is not {env_name}: name that {field} instead of {env_name}")
     if not 1 <= where.seeds <= MOST_SEEDS or where.seed < 0:
         raise UserError(f"--seeds {where.seeds} must be at least 1 and at most {MOST_SEEDS}, and --seed {where.seed} at least 0")
     seeds = tuple(range(where.seed, where.seed + where.seeds))
@@ -362,8 +365,9 @@ def envs(words: list[str]) -> None:
     from emc.envs import TASKS
 
     _parse("emc envs", Nothing, words)
+    width = max(map(len, TASKS))
     for name, entry in TASKS.items():
-        print(f"{name:<14}  {entry.description}")
+        print(f"{name:<{width}}  {entry.description}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ What belongs to step t has T entries; what surrounds it has T1.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -46,6 +47,19 @@ class Timestep(eqx.Module):
     terminated: Bool[Array, ""]  # the episode is over and there is nothing beyond: no bootstrap
     truncated: Bool[Array, ""]  # the episode was cut by a limit that is not part of the task: bootstrap
     won: Bool[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class HostTimestep:
+    """The same from an environment in plain Python: numpy arrays, or lists that make such."""
+
+    obs: Any  # [agents, size]
+    state: Any  # [size]
+    available: Any  # [agents, actions]
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    won: bool = False
 
 
 class Episodes(eqx.Module):

@@ -1,32 +1,26 @@
 """What an environment must answer.
 
 An environment is an `eqx.Module`: sizes are static fields, numbers (a penalty, a noise level) are ordinary fields and therefore
-traced under `jit`, so one compilation serves a sweep over them. It never resets by itself.
+traced under `jit`, so one compilation serves a sweep over them. It never resets by itself. What cannot be written in JAX is a
+`HostEnvironment`: it runs in worker processes (`emc.envs.hosted`), and the same learner trains on it.
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from emc.types import EnvSpec, Timestep
+from emc.types import EnvSpec, HostTimestep, Timestep
 
 
 @runtime_checkable
-class Environment(Protocol):
-    """A pure JAX environment."""
+class Described(Protocol):
+    """What is known and can be shown of any environment, wherever it runs."""
 
     @property
     def spec(self) -> EnvSpec: ...
-
-    def reset(self, key: PRNGKeyArray) -> tuple[PyTree, Timestep]:
-        """Start an episode."""
-        ...
-
-    def step(self, world: PyTree, action: Int[Array, " N"], key: PRNGKeyArray) -> tuple[PyTree, Timestep]:
-        """Play one joint action."""
-        ...
 
     def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
         """How many agents stand on each cell of the map (`spec.map_shape`); an empty array where there is no map."""
@@ -38,4 +32,37 @@ class Environment(Protocol):
 
     def draw_outlines(self, axes: Any) -> None:
         """Draw what never moves as outlines over a map; one cell is one unit, the first cell is centred on (0, 0)."""
+        ...
+
+
+@runtime_checkable
+class Environment(Described, Protocol):
+    """A pure JAX environment."""
+
+    def reset(self, key: PRNGKeyArray) -> tuple[PyTree, Timestep]:
+        """Start an episode."""
+        ...
+
+    def step(self, world: PyTree, action: Int[Array, " N"], key: PRNGKeyArray) -> tuple[PyTree, Timestep]:
+        """Play one joint action."""
+        ...
+
+
+@runtime_checkable
+class HostEnvironment(Protocol):
+    """An environment in plain Python, such as a game in another process: it holds its own world, and numpy arrays go in and out."""
+
+    @property
+    def spec(self) -> EnvSpec: ...
+
+    def reset(self, seed: int) -> HostTimestep:
+        """Start an episode; the same seed starts the same one, where the environment can do that."""
+        ...
+
+    def step(self, action: Int[np.ndarray, " N"]) -> HostTimestep:
+        """Play one joint action."""
+        ...
+
+    def close(self) -> None:
+        """Let go of windows, games and files."""
         ...

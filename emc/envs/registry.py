@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from emc.envs.base import Environment
+from emc.envs.battle import MAPS, Battle, describe
 from emc.envs.gridworld import Gridworld
 from emc.envs.matrix import NStepGame, OneStepGame, TwoStepGame
 from emc.envs.predator_prey import PredatorPrey
@@ -19,11 +20,27 @@ class Task:
     """An environment and its usual experiment."""
 
     name: str
-    make: Callable[..., Environment]
+    kind: Callable[..., Environment]
     steps: int  # environment steps of training
     evaluate_every: int  # environment steps between tests
     test_episodes: int
     description: str
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what makes this task of its kind
+
+    def make(self, **fields: Any) -> Environment:
+        """The environment, with some of its fields changed."""
+        known = [name for name in inspect.signature(self.kind).parameters if name not in self.fields]
+        for field in fields:
+            lookup(f"field of {self.name}", field, dict.fromkeys(known))
+        return self.kind(**self.fields, **fields)
+
+
+def _battles() -> list[Task]:
+    """Every map as a task."""
+    return [
+        Task(name, Battle, 2_000_000, 10_000, 32, f"StarCraft-like battle: {describe(battle)}", {"map": name})
+        for name, battle in MAPS.items()
+    ]
 
 
 TASKS: Mapping[str, Task] = {
@@ -34,6 +51,7 @@ TASKS: Mapping[str, Task] = {
         Task("one-step-game", OneStepGame, 10_000, 500, 10, "one table of payoffs, its best entry among the most costly mistakes (QTRAN)"),
         Task("two-step-game", TwoStepGame, 20_000, 1_000, 10, "one agent chooses between a safe table and a better one (QMIX)"),
         Task("n-step-game", NStepGame, 105_000, 1_000, 64, "two branches to keep to, the better one found only at its end (MAVEN)"),
+        *_battles(),
     )
 }
 
@@ -45,8 +63,4 @@ def task(name: str) -> Task:
 
 def make_env(name: str, **fields: Any) -> Environment:
     """The environment called `name`, with some of its fields changed: `make_env("gridworld", penalty=0.5)`."""
-    make = task(name).make
-    known = inspect.signature(make).parameters
-    for field in fields:
-        lookup(f"field of {name}", field, known)
-    return make(**fields)
+    return task(name).make(**fields)

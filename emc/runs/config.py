@@ -47,7 +47,7 @@ def _types() -> Mapping[str, Callable[..., Any]]:
     modules = (curiosity, losses, memory, mixers, optimisers, policies, sampling, schedules)
     found: dict[str, Callable[..., Any]] = {"RunConfig": RunConfig, "Method": Method, "Budget": Budget}
     found |= {name: kind for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and is_dataclass(kind)}
-    return found | {task.make.__name__: task.make for task in TASKS.values()}
+    return found | {task.kind.__name__: task.kind for task in TASKS.values()}
 
 
 def to_json(value: Any) -> Any:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from emc.envs.base import Environment
+from emc.envs.base import Described, Environment
 from emc.errors import UserError
 from emc.methods import Method
 from emc.names import check_size
@@ -75,7 +75,7 @@ class TrainState(eqx.Module):
     maps: Maps
 
 
-def init(method: Method, env: Environment, seed: int | Int[Array, ""]) -> TrainState:
+def init(method: Method, env: Described, seed: int | Int[Array, ""]) -> TrainState:
     """A run before its first step."""
     learner_key, key, test_key = (jax.random.fold_in(jax.random.key(seed), stream) for stream in range(3))
     spec = env.spec
@@ -121,26 +121,43 @@ def updates_at(method: Method, parallel_envs: int, iteration: Int[Array, ""]) ->
     return ((iteration + 1) % (every // wanted) == 0).astype(jnp.int32)
 
 
+def updates_due(method: Method, parallel_envs: int, iteration: Int[Array, ""]) -> Int[Array, ""]:
+    """Gradient steps of an iteration: none before the replay holds a batch."""
+    return jnp.where(iteration >= first_update(method, parallel_envs), updates_at(method, parallel_envs, iteration), 0)
+
+
 def advance(
     method: Method, parallel_envs: int, env: Environment, state: TrainState, iteration: Int[Array, ""], iterations: Int[Array, ""]
 ) -> TrainState:
     """Run `iterations` whole iterations, the first of them numbered `iteration`."""
 
     def one(i: Int[Array, ""], state: TrainState) -> TrainState:
-        updates = jnp.where(i >= first_update(method, parallel_envs), updates_at(method, parallel_envs, i), 0)
-        return _iterate(method, parallel_envs, env, state, updates)
+        return _iterate(method, parallel_envs, env, state, updates_due(method, parallel_envs, i))
 
     return jax.lax.fori_loop(iteration, iteration + iterations, one, state)
 
 
 def _iterate(method: Method, parallel_envs: int, env: Environment, state: TrainState, updates: Int[Array, ""]) -> TrainState:
-    key, play_key, learn_key = jax.random.split(state.key, 3)
+    key, play_key, learn_key = iteration_keys(state)
     fresh, outcome = play(env, actors_of(method, state.learner), play_key, method.epsilon(state.env_steps), parallel_envs)
+    return absorb(method, env, dataclasses.replace(state, key=key), fresh, outcome, learn_key, updates)
+
+
+def iteration_keys(state: TrainState) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
+    """For the next iteration, for collecting episodes in this one, and for learning from them."""
+    key, play_key, learn_key = jax.random.split(state.key, 3)
+    return key, play_key, learn_key
+
+
+def absorb(
+    method: Method, env: Described, state: TrainState, fresh: Episodes, outcome: Outcome, learn_key: PRNGKeyArray, updates: Int[Array, ""]
+) -> TrainState:
+    """Keep fresh episodes, and learn."""
     env_steps = state.env_steps + jnp.sum(outcome.length).astype(jnp.int32)
     learner = observe(method, state.learner, fresh)
     replay = state.replay.add(fresh, method.replay)
     tally, maps = _count(state.tally, outcome), _visit(env, state.maps, fresh)
-    state = TrainState(learner, replay, env_steps, key, state.test_key, tally, maps)
+    state = TrainState(learner, replay, env_steps, state.key, state.test_key, tally, maps)
 
     def learn(u: Int[Array, ""], state: TrainState) -> TrainState:
         learner, replay, lesson, batch = _learn(method, state.learner, state.replay, jax.random.fold_in(learn_key, u), state.env_steps)
@@ -178,17 +195,17 @@ def _mark(tally: Tally, metrics: Metrics) -> Tally:
     )
 
 
-def _where(env: Environment, episodes: Episodes) -> Float[Array, "B T R C"]:
+def _where(env: Described, episodes: Episodes) -> Float[Array, "B T R C"]:
     """Who stands where after each step."""
     return jax.vmap(jax.vmap(env.occupancy))(episodes.state[:, 1:])
 
 
-def _visit(env: Environment, maps: Maps, fresh: Episodes) -> Maps:
+def _visit(env: Described, maps: Maps, fresh: Episodes) -> Maps:
     visits = jnp.einsum("bt,btrc->rc", fresh.played.astype(jnp.float32), _where(env, fresh))
     return Maps(maps.visits + visits, maps.bonus, maps.bonus_visits)
 
 
-def _wonder(env: Environment, maps: Maps, batch: Episodes, lesson: Lesson) -> Maps:
+def _wonder(env: Described, maps: Maps, batch: Episodes, lesson: Lesson) -> Maps:
     where = _where(env, batch)
     bonus = jnp.einsum("bt,btrc->rc", lesson.bonus, where)
     visits = jnp.einsum("bt,btrc->rc", batch.played.astype(jnp.float32), where)

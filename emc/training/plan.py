@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jax
 
-from emc.envs.base import Environment
+from emc.envs.base import Described
 from emc.errors import UserError
 from emc.methods import Method
 from emc.training.loop import Budget, init
@@ -28,7 +28,7 @@ class Plan:
     seeds: int
 
 
-def plan(method: Method, env: Environment, budget: Budget, seeds: int) -> Plan:
+def plan(method: Method, env: Described, budget: Budget, seeds: int) -> Plan:
     """Sizes from shapes alone."""
     state = jax.eval_shape(lambda: init(method, env, 0))
     spec = env.spec

@@ -12,13 +12,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from emc.envs.base import Environment
 from emc.parts import Actors, Step
 from emc.policies.exploration import epsilon_greedy
 from emc.training.replay import blank_episodes
-from emc.types import Episodes, Timestep, shared_maximum
+from emc.types import EnvSpec, Episodes, Timestep, shared_maximum
 
 
 class Outcome(eqx.Module):
@@ -45,18 +45,11 @@ class _Play(eqx.Module):
 
 def play(env: Environment, actors: Actors, key: PRNGKeyArray, epsilon: Float[Array, ""], episodes: int) -> tuple[Episodes, Outcome]:
     """Play `episodes` episodes with epsilon-greedy agents."""
-    spec, policy = env.spec, actors.policy
+    spec = env.spec
     reset_key, begin_key, key = jax.random.split(key, 3)
     world, first = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
-
-    def begin(state: Array, key: PRNGKeyArray) -> PyTree:
-        return policy.begin(actors.net, actors.state, state, key, spec)
-
-    def decide(carry: PyTree, now: Timestep, previous: Array, key: PRNGKeyArray) -> Step:
-        return policy.step(actors.net, actors.state, carry, now.obs, now.available, previous, key, epsilon)
-
-    agents = jax.vmap(begin)(first.state, jax.random.split(begin_key, episodes))
-    blank = blank_episodes(spec, (episodes,), "int32", policy.blank_choice(spec))
+    agents = begin(actors, spec, first.state, jax.random.split(begin_key, episodes))
+    blank = blank_episodes(spec, (episodes,), "int32", actors.policy.blank_choice(spec))
     record = _swapped(vars(blank))
     start = _Play(
         t=jnp.zeros((), jnp.int32),
@@ -72,8 +65,7 @@ def play(env: Environment, actors: Actors, key: PRNGKeyArray, epsilon: Float[Arr
 
     def step(p: _Play) -> _Play:
         key, decide_key, act_key, world_key = jax.random.split(p.key, 4)
-        decision = jax.vmap(decide)(p.agents, p.now, p.previous, jax.random.split(decide_key, episodes))
-        action = epsilon_greedy(act_key, decision.q, p.now.available, epsilon, decision.preferred)
+        decision, action = decide(actors, p.agents, p.now.obs, p.now.available, p.previous, decide_key, act_key, epsilon)
         world, after = jax.vmap(env.step)(p.world, action, jax.random.split(world_key, episodes))
         flags = {"terminated": after.terminated, "played": jnp.ones(episodes, bool)}
         record = _note(p.record, p.t, p.running, action=action, reward=after.reward, choice=decision.choice, **flags)
@@ -87,6 +79,30 @@ def play(env: Environment, actors: Actors, key: PRNGKeyArray, epsilon: Float[Arr
     end = jax.lax.while_loop(unfinished, step, start)
     played = Episodes(**_swapped(end.record))
     return played, Outcome(jnp.sum(played.reward, axis=1), played.length, end.won)
+
+
+def begin(actors: Actors, spec: EnvSpec, state: Shaped[Array, "B S"], keys: Shaped[PRNGKeyArray, " B"]) -> PyTree:
+    """What agents carry into the first step of episodes that begin in these global states."""
+    return jax.vmap(lambda state, key: actors.policy.begin(actors.net, actors.state, state, key, spec))(state, keys)
+
+
+def decide(
+    actors: Actors,
+    agents: PyTree,
+    obs: Shaped[Array, "B N O"],
+    available: Bool[Array, "B N A"],
+    previous: Int[Array, "B N"],
+    decide_key: PRNGKeyArray,
+    act_key: PRNGKeyArray,
+    epsilon: Float[Array, ""],
+) -> tuple[Step, Int[Array, "B N"]]:
+    """One decision of the agents of many episodes, and the actions that follow from it."""
+
+    def one(carry: PyTree, obs: Array, available: Array, previous: Array, key: PRNGKeyArray) -> Step:
+        return actors.policy.step(actors.net, actors.state, carry, obs, available, previous, key, epsilon)
+
+    decision = jax.vmap(one)(agents, obs, available, previous, jax.random.split(decide_key, obs.shape[0]))
+    return decision, epsilon_greedy(act_key, decision.q, available, epsilon, decision.preferred)
 
 
 def _swapped(record: Mapping[str, PyTree]) -> dict[str, Any]:

@@ -1,0 +1,133 @@
+"""Small battles on the maps of the StarCraft Multi-Agent Challenge (Samvelyan et al. 2019), without StarCraft.
+
+This is a re-implementation in JAX, not the game: results on it are not SMAC results. It runs on SMAC's clock (a step is 8 loops of 1/16 s)
+with the game's own unit data, map layouts and orders, and shows agents what SMAC shows, so networks and settings carry over unchanged.
+Not verified against the game, which cannot be had for this: how its computer player chooses and keeps targets and uses banelings and
+healers, how units spread at the start, acceleration and turning, the flight time of shots and the moment within an attack at which damage
+falls, how exactly units push each other, and the order in which the enemy's units are numbered.
+
+Reward: damage done to life and shields, 10 for a kill, 200 for the victory, scaled so that all of it together is 20. As in SMAC the
+absolute value is taken, so a step in which the enemy only regenerates pays a little. Killing everyone wins; whoever is left with healers
+only has lost. The time limit is part of the task: the episode ends there as `terminated`, a defeat.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+
+from emc.envs.battle.army import Army, army
+from emc.envs.battle.combat import Combat, Forces, recruits, side_by_side
+from emc.envs.battle.maps import MAPS
+from emc.envs.battle.view import View
+from emc.names import lookup
+from emc.types import EnvSpec, Timestep
+
+KILL, VICTORY, SCALE = 10.0, 200.0, 20.0
+
+
+class World(eqx.Module):
+    """A battle."""
+
+    forces: Forces
+    last_action: Int[Array, " N"]  # -1 before the first
+    time: Int[Array, ""]
+
+
+class Battle(eqx.Module):
+    """A fight between the agents' units and the computer's."""
+
+    map: str = eqx.field(default="2s3z", static=True)
+
+    def __check_init__(self) -> None:
+        lookup("map", self.map, MAPS)
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The sizes of the game."""
+        return self._view.spec
+
+    def reset(self, key: PRNGKeyArray) -> tuple[World, Timestep]:
+        """Line up both teams; this is the same every time."""
+        world = World(recruits(self._army), jnp.full(self._army.n_allies, -1), jnp.int32(0))
+        return world, self._timestep(world, jnp.float32(0.0))
+
+    def step(self, world: World, action: Int[Array, " N"], key: PRNGKeyArray) -> tuple[World, Timestep]:
+        """Half a second of battle."""
+        jitter = jax.random.uniform(key, (self._army.size,))
+        orders = self._view.orders(world.forces, action)
+        forces = side_by_side(self._combat.half_second)(world.forces, orders, jitter)
+        after = World(forces, action, world.time + 1)
+        return after, self._timestep(after, self._reward(world.forces, forces))
+
+    def _timestep(self, world: World, reward: Float[Array, ""]) -> Timestep:
+        available = self._view.available(world.forces)
+        lost, won = self._verdict(world.forces)
+        return Timestep(
+            obs=self._view.observations(world.forces, available),
+            state=self._view.state(world.forces, world.last_action),
+            available=available,
+            reward=reward,
+            terminated=lost | won | (world.time >= self.spec.episode_limit),
+            truncated=jnp.bool(False),
+            won=won,
+        )
+
+    def _verdict(self, forces: Forces) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+        """Whether the agents have lost, and whether they have won; a draw is a loss."""
+        n = self._army.n_allies
+        fighting = (forces.life > 0) & self._army.which("armed")
+        lost = ~jnp.any(fighting[:n])
+        return lost, ~jnp.any(fighting[n:]) & ~lost
+
+    def _reward(self, before: Forces, after: Forces) -> Float[Array, ""]:
+        n = self._army.n_allies
+        health = jnp.sum((before.life + before.shield - after.life - after.shield)[n:])
+        kills = jnp.sum((before.life > 0)[n:] & (after.life <= 0)[n:])
+        _, won = self._verdict(after)
+        return (jnp.abs(health + KILL * kills) + VICTORY * won) * (SCALE / self.largest_reward)
+
+    @property
+    def largest_reward(self) -> float:
+        """What everything together pays before it is scaled."""
+        enemies = self._army.units[self._army.n_allies :]
+        return VICTORY + sum(KILL + unit.life + unit.shield for unit in enemies)
+
+    def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
+        """Where the agents' units are that still fight; north is up."""
+        spec = self.spec
+        units = state[: spec.n_agents * spec.unit_size].reshape(spec.n_agents, spec.unit_size).astype(jnp.float32)
+        rows, columns = spec.map_shape
+        column = jnp.floor((units[:, 2] + 0.5) * columns)
+        row = rows - 1 - jnp.floor((units[:, 3] + 0.5) * rows)
+        on = (row[:, None, None] == np.arange(rows)[:, None]) & (column[:, None, None] == np.arange(columns))
+        return jnp.sum(on & (units[:, 0] > 0)[:, None, None], axis=0).astype(jnp.float32)
+
+    def draw(self, axes: Any, world: World) -> None:
+        """Draw one moment on empty matplotlib axes."""
+        from emc.envs.battle.drawing import draw
+
+        draw(axes, MAPS[self.map], self._army, world.forces)
+
+    def draw_outlines(self, axes: Any) -> None:
+        """Draw the walls as outlines over a map."""
+        from emc.envs.battle.drawing import draw_outlines
+
+        draw_outlines(axes, MAPS[self.map])
+
+    @property
+    def _army(self) -> Army:
+        return army(MAPS[self.map])
+
+    @property
+    def _combat(self) -> Combat:
+        return Combat(MAPS[self.map], self._army)
+
+    @property
+    def _view(self) -> View:
+        return View(MAPS[self.map], self._army)

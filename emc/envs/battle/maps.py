@@ -1,0 +1,149 @@
+"""The maps: units, where they stand, what the enemy is ordered to do, the ground and the time limit. A new map is a new row.
+
+Placement, orders and terrain are those of the map files; the table of the EMC paper gives the enemy of MMM2 two marauders, the file three.
+How units spread around their point is not known: here they take the nearest places of a hexagonal lattice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from emc.envs.battle import terrain
+from emc.envs.battle.terrain import SIZE, Terrain
+from emc.envs.battle.units import UNITS, Unit
+
+Point = tuple[float, float]
+Group = tuple[int, str, Point]  # how many of which unit, around where
+
+WEST, EAST = (9.0, 16.0), (23.0, 16.0)
+KIND_ORDER = ("colossus", "stalker", "zealot", "marauder", "marine", "medivac", "baneling", "zergling", "hydralisk", "spine crawler")
+
+
+@dataclasses.dataclass(frozen=True)
+class Map:
+    """One scenario."""
+
+    name: str
+    allies: tuple[Group, ...]
+    enemies: tuple[Group, ...]
+    limit: int  # steps
+    goal: Point | None = WEST  # the enemy attacks whatever it meets on its way here; None: it hunts the agents, wherever they are
+    terrain: Terrain = terrain.STRIP
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds among the agents, in the order of their type bits."""
+        present = {unit for _, unit, _ in self.allies}
+        return tuple(kind for kind in KIND_ORDER if kind in present)
+
+    @property
+    def enemy_kinds(self) -> tuple[str, ...]:
+        """The same for the enemy: SMAC numbers stalkers and zealots the other way round where there is nothing else."""
+        return self.kinds[::-1] if self.kinds == ("stalker", "zealot") else self.kinds
+
+    @property
+    def type_bits(self) -> int:
+        """Length of a unit's type in observations: none where the agents are all of one kind."""
+        return len(self.kinds) if len(self.kinds) > 1 else 0
+
+    def team(self, allied: bool) -> list[tuple[Unit, Point]]:
+        """Units and their places; agents are numbered by kind, then x, then y, as in SMAC."""
+        taken: list[tuple[str, Point]] = []
+        for point in dict.fromkeys(point for _, _, point in (self.allies if allied else self.enemies)):
+            here = [unit for count, unit, at in (self.allies if allied else self.enemies) if at == point for _ in range(count)]
+            taken += zip(here, _formation(point, here, self.terrain), strict=True)
+        if allied:
+            taken.sort(key=lambda one: (self.kinds.index(one[0]), *one[1]))
+        return [(UNITS[name], at) for name, at in taken]
+
+
+def describe(battle: Map) -> str:
+    """Who fights whom, in a line."""
+
+    def side(groups: tuple[Group, ...]) -> str:
+        counts = {unit: sum(count for count, kind, _ in groups if kind == unit) for _, unit, _ in groups}
+        return ", ".join(f"{count} {unit}{'s' if count > 1 else ''}" for unit, count in counts.items()).replace("colossuss", "colossi")
+
+    return f"{side(battle.allies)} against {side(battle.enemies)}"
+
+
+def _formation(point: Point, names: list[str], ground: Terrain) -> list[Point]:
+    """Places around a point, the nearest first, on open ground and far enough apart."""
+    if len(names) == 1:
+        return [point]
+    spacing = 2 * max(UNITS[name].separation for name in names)
+    line = np.arange(-SIZE, SIZE + 1)
+    row, column = np.meshgrid(line, line, indexing="ij")
+    x, y = point[0] + spacing * (column + 0.5 * (row % 2)), point[1] + spacing * np.sqrt(0.75) * row
+    inside = (x > 0) & (x < SIZE) & (y > 0) & (y < SIZE)
+    places = np.stack([x[inside], y[inside]], axis=-1)
+    places = places[terrain.cells(ground.open)[tuple(places.astype(int).T)]]
+    away = np.round(np.hypot(*(places - point).T), 6)
+    nearest = np.lexsort((places[:, 1], places[:, 0], away))[: len(names)]
+    return [(float(x), float(y)) for x, y in places[nearest]]
+
+
+def _strip(name: str, allies: str, enemies: str, limit: int, ground: Terrain = terrain.STRIP) -> Map:
+    """A map with the teams facing each other west and east: `"2 stalker, 3 zealot"`."""
+
+    def groups(text: str, point: Point) -> tuple[Group, ...]:
+        return tuple((int(count), unit, point) for count, unit in (part.strip().split(" ", 1) for part in text.split(",")))
+
+    return Map(name, groups(allies, WEST), groups(enemies, EAST), limit, terrain=ground)
+
+
+MAPS: Mapping[str, Map] = {
+    row.name: row
+    for row in (
+        _strip("3m", "3 marine", "3 marine", 60),
+        _strip("8m", "8 marine", "8 marine", 120),
+        _strip("2s3z", "2 stalker, 3 zealot", "2 stalker, 3 zealot", 120),
+        _strip("3s5z", "3 stalker, 5 zealot", "3 stalker, 5 zealot", 150),
+        _strip("1c3s5z", "1 colossus, 3 stalker, 5 zealot", "1 colossus, 3 stalker, 5 zealot", 180),
+        _strip("5m_vs_6m", "5 marine", "6 marine", 70),
+        _strip("10m_vs_11m", "10 marine", "11 marine", 150),
+        _strip("27m_vs_30m", "27 marine", "30 marine", 180),
+        _strip("3s5z_vs_3s6z", "3 stalker, 5 zealot", "3 stalker, 6 zealot", 170),
+        _strip("MMM2", "2 marauder, 7 marine, 1 medivac", "3 marauder, 8 marine, 1 medivac", 180),
+        Map(
+            "2s_vs_1sc",
+            ((1, "stalker", (11.12, 10.34)), (1, "stalker", (16.98, 10.37))),
+            ((1, "spine crawler", (13.92, 20.04)),),
+            300,
+            goal=(13.92, 20.04),
+            terrain=terrain.HOUSE,
+        ),
+        _strip("3s_vs_5z", "3 stalker", "5 zealot", 250, terrain.PLAIN),
+        Map(
+            "6h_vs_8z",
+            ((6, "hydralisk", (14.6, 9.49)),),
+            ((8, "zealot", (14.41, 16.76)),),
+            150,
+            goal=(14.6, 9.49),
+            terrain=terrain.ROOM,
+        ),
+        Map(
+            "bane_vs_bane",
+            ((20, "zergling", (16.0, 11.0)), (4, "baneling", (16.0, 8.0))),
+            ((20, "zergling", (16.0, 21.0)), (4, "baneling", (16.0, 24.0))),
+            200,
+            goal=(16.0, 8.0),
+            terrain=terrain.OCTAGON,
+        ),
+        Map("2c_vs_64zg", ((2, "colossus", (16.0, 16.0)),), ((64, "zergling", (16.0, 9.0)),), 400, goal=None, terrain=terrain.RAVINE),
+        Map(
+            "corridor",
+            ((6, "zealot", (19.04, 19.12)),),
+            ((24, "zergling", (27.91, 28.24)),),
+            400,
+            goal=(4.47, 4.33),
+            terrain=terrain.TWO_ROOMS,
+        ),
+        _strip("5s10z", "5 stalker, 10 zealot", "5 stalker, 10 zealot", 200),
+        _strip("7s7z", "7 stalker, 7 zealot", "7 stalker, 7 zealot", 200),
+        _strip("1c3s8z_vs_1c3s9z", "1 colossus, 3 stalker, 8 zealot", "1 colossus, 3 stalker, 9 zealot", 180),
+    )
+}

@@ -1,0 +1,93 @@
+"""Scripted players for battles, as functions of one world, and a loop that plays them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from emc.envs.battle import Battle
+from emc.envs.battle.battle import World
+from emc.envs.battle.view import EAST, FIRST_TARGET, NORTH, NOTHING, SOUTH, STOP, WEST
+from emc.types import Timestep
+
+Script = Callable[[World, Timestep, PRNGKeyArray], Int[Array, " N"]]
+
+
+class Played(NamedTuple):
+    """How scripted battles ended."""
+
+    episode_return: Array
+    won: Array
+    length: Array
+
+
+def play(env: Battle, script: Script, episodes: int, key: PRNGKeyArray) -> Played:
+    """Play battles side by side, each to its own end."""
+    reset_key, key = jax.random.split(key)
+    world, now = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
+
+    def step(carry: Any, _: None) -> tuple[Any, None]:
+        world, now, key, running, total = carry
+        key, script_key, world_key = jax.random.split(key, 3)
+        action = jax.vmap(script)(world, now, jax.random.split(script_key, episodes))
+        world, after = jax.vmap(env.step)(world, action, jax.random.split(world_key, episodes))
+        total = Played(total[0] + running * after.reward, total[1] | (running & after.won), total[2] + running)
+        return (world, after, key, running & ~after.terminated, total), None
+
+    nothing = Played(jnp.zeros(episodes), jnp.zeros(episodes, bool), jnp.zeros(episodes, int))
+    start = (world, now, key, jnp.ones(episodes, bool), nothing)
+    (*_, total), _ = jax.lax.scan(step, start, None, length=env.spec.episode_limit)
+    return total
+
+
+def _towards(now: Timestep, dx: Array, dy: Array) -> Int[Array, " N"]:
+    """A move along the longer way, or along the other where that one is blocked, or none."""
+    east, north = jnp.where(dx > 0, EAST, WEST), jnp.where(dy > 0, NORTH, SOUTH)
+    longer = jnp.abs(dx) > jnp.abs(dy)
+
+    def free(action: Array) -> Array:
+        return jnp.take_along_axis(now.available, action[:, None], axis=1)[:, 0]
+
+    first, second = jnp.where(longer, east, north), jnp.where(longer, north, east)
+    return jnp.where(free(first), first, jnp.where(free(second), second, STOP))
+
+
+def hold_position(env: Battle, x: float, y: float) -> Script:
+    """Walk to a point, stay there, and hit what comes close."""
+    n = env.spec.n_agents
+
+    def script(world: World, now: Timestep, key: PRNGKeyArray) -> Int[Array, " N"]:
+        forces = world.forces
+        distance = jnp.hypot(forces.x[n:] - forces.x[:n, None], forces.y[n:] - forces.y[:n, None])
+        near = jnp.where(now.available[:, FIRST_TARGET:] & (distance <= 1.5), distance, jnp.inf)
+        dx, dy = x - forces.x[:n], y - forces.y[:n]
+        away = jnp.maximum(jnp.abs(dx), jnp.abs(dy)) > 0.7
+        idle = jnp.where(away, _towards(now, dx, dy), STOP)
+        action = jnp.where(jnp.isfinite(near).any(axis=1), jnp.argmin(near, axis=1) + FIRST_TARGET, idle)
+        return jnp.where(forces.life[:n] > 0, action, NOTHING)
+
+    return script
+
+
+def alternate_fire(env: Battle) -> Script:
+    """Two shooters and one building: both shoot; whoever it aims at leaves its reach when it is weak, and rests its shield."""
+    n = env.spec.n_agents
+    reach = 7 + 0.875 + 0.625
+
+    def script(world: World, now: Timestep, key: PRNGKeyArray) -> Int[Array, " N"]:
+        forces = world.forces
+        dx, dy = forces.x[n] - forces.x[:n], forces.y[n] - forces.y[:n]
+        distance = jnp.hypot(dx, dy)
+        others = jnp.arange(n)[::-1]
+        inside = distance <= reach
+        bold = (forces.life[:n] > 0) & jnp.where(inside, forces.life[:n] + forces.shield[:n] > 50, forces.shield[:n] >= 79)
+        covered = (forces.target[n] == others) & (inside & bold)[others]  # the other one is aimed at, and stays
+        attack = jnp.where(now.available[:, FIRST_TARGET], FIRST_TARGET, _towards(now, dx, dy))
+        rest = jnp.where(distance < reach + 0.5, _towards(now, 0 * dx, -dy), STOP)
+        return jnp.where(forces.life[:n] > 0, jnp.where(covered | bold, attack, rest), NOTHING)
+
+    return script
