@@ -52,16 +52,12 @@ def keep_run(run: Path, target: Path) -> None:
 
 
 class Kept:
-    """One run in `results/`."""
+    """One seed of a run in `results/`."""
 
-    def __init__(self, path: Path):
-        self.path = path
-        self.manifest: dict[str, Any] = json.loads((path / "manifest.json").read_text())
-        self.config: dict[str, Any] = self.manifest["config"]
-        if len(self.config["seeds"]) != 1:
-            raise SystemExit(f"{path}: has several seeds; this page is made of runs with one seed each")
-        self.seed: int = self.config["seeds"][0]
-        lines = [line for line in read_metrics(path / "metrics.jsonl") if line["kind"] == "eval"]
+    def __init__(self, path: Path, manifest: dict[str, Any], seed: int):
+        self.path, self.manifest, self.seed = path, manifest, seed
+        self.config: dict[str, Any] = manifest["config"]
+        lines = [line for line in read_metrics(path / "metrics.jsonl") if line["kind"] == "eval" and line["seed"] == seed]
         self.steps = np.array([line["steps"] for line in lines])
         self.won = np.array([np.mean(line["won"]) for line in lines])
         self.returns = np.array([np.mean(line["return"]) for line in lines])
@@ -73,6 +69,8 @@ class Kept:
         words = [self.manifest["method_name"], f"{method['replay']['type'].lower()} replay"]
         if method["epsilon"]["steps"] != 50_000:
             words.append(f"epsilon over {thousands(method['epsilon']['steps'])}")
+        if method["epsilon"]["finish"] != 0.05:
+            words.append(f"to {method['epsilon']['finish']:g}")
         if "noisy_reward" in env and self.noise_matters:
             words.append(f"noise {env['noisy_reward']:g}")
         return ", ".join(words)
@@ -98,9 +96,11 @@ class Kept:
 def load(study: str) -> dict[str, list[Kept]]:
     """Runs of a study by label, each sorted by seed."""
     groups: dict[str, list[Kept]] = defaultdict(list)
-    for manifest in sorted((RESULTS / study).glob("*/manifest.json")):
-        run = Kept(manifest.parent)
-        groups[run.label].append(run)
+    for path in sorted((RESULTS / study).glob("*/manifest.json")):
+        manifest = json.loads(path.read_text())
+        for seed in manifest["config"]["seeds"]:
+            run = Kept(path.parent, manifest, seed)
+            groups[run.label].append(run)
     return {label: sorted(runs, key=lambda run: run.seed) for label, runs in groups.items()}
 
 
@@ -148,14 +148,27 @@ def noisy_gridworld(groups: dict[str, list[Kept]]) -> list[str]:
     return lines
 
 
+def n_step_game(groups: dict[str, list[Kept]]) -> list[str]:
+    """What greedy episodes earn at the end of training, seed by seed."""
+    lines = [
+        "| method | reached (steps) | greedy return per seed, mean of the last 10 evaluations | best return there is |",
+        "|---|---|---|---|",
+    ]
+    for label, runs in sorted(groups.items()):
+        best = runs[0].config["env"]["steps"] + 3
+        each = ", ".join(f"{np.mean(run.returns[-10:]):.1f}" for run in runs)
+        lines.append(f"| {label} | {thousands(runs[0].steps[-1])} | {each} | {best} |")
+    return lines
+
+
 def commands(groups: dict[str, list[Kept]]) -> list[str]:
     """The exact commands, and the commit each ran at."""
-    rows = []
+    rows: set[str] = set()
     for runs in groups.values():
         for run in runs:
             words = run.manifest["command"]
             commit = (run.manifest["machine"]["commit"] or {}).get("emc") or "?"
-            rows.append(f"    {words}    # {commit[:10]}, results/{run.path.parent.name}/{run.path.name}")
+            rows.add(f"    {words}    # {commit[:10]}, results/{run.path.parent.name}/{run.path.name}")
     return sorted(rows)
 
 
@@ -178,7 +191,7 @@ def one_step_game(found: dict[str, Any]) -> list[str]:
         ends = [tuple(seed["greedy"][0][0]) for seed in seeds]
         each = ", ".join(f"({a}, {b})" for a, b in ends)
         good = sum(end == tuple(best) for end in ends)
-        lines.append(f"| {method['method']} | {' | '.join(rows(np.array(seeds[0]['values'])[:, 0]))} | {each} | {good} of {len(seeds)} |")
+        lines.append(f"| {method['label']} | {' | '.join(rows(np.array(seeds[0]['values'])[:, 0]))} | {each} | {good} of {len(seeds)} |")
     return lines
 
 
@@ -197,7 +210,7 @@ def two_step_game(found: dict[str, Any]) -> list[str]:
         for seed in method["seeds"]:
             follows = np.all(np.array(seed["greedy"]) == actions, axis=(1, 2))  # the plays in which every action is the greedy one
             earned.append(float(rewards[follows].sum(axis=1)[0]))
-        lines.append(f"| {method['method']} | {table(0)} | {table(1)} | {', '.join(f'{r:g}' for r in earned)} |")
+        lines.append(f"| {method['label']} | {table(0)} | {table(1)} | {', '.join(f'{r:g}' for r in earned)} |")
     return lines
 
 
@@ -210,6 +223,7 @@ STUDIES: dict[str, tuple[str, Callable[[dict[str, list[Kept]]], list[str]]]] = {
     "predator-prey": ("Predator-prey, epsilon over 50k steps", predator_prey),
     "predator-prey-baselines": ("Predator-prey, other methods and a longer anneal", predator_prey),
     "noisy-gridworld": ("Gridworld with a noisy area", noisy_gridworld),
+    "n-step-game": ("MAVEN's game of ten steps", n_step_game),
 }
 
 
@@ -217,8 +231,8 @@ def not_here_yet() -> str:
     """What the studies still lack."""
     lacking = []
     for study, lines in studies.STUDIES.items():
-        runs = [run for group in load(study).values() for run in group]
-        ended = sum(run.steps[-1] >= run.config["budget"]["steps"] for run in runs)
+        runs = {run.path: run for group in load(study).values() for run in group}
+        ended = sum(run.steps[-1] >= run.config["budget"]["steps"] for run in runs.values())
         if ended < len(lines):
             begun = f", {len(runs) - ended} more begun" if len(runs) > ended else ""
             lacking.append(f"* `{study}`: {ended} of {len(lines)} runs are complete{begun}")

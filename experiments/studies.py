@@ -38,6 +38,11 @@ STUDIES: dict[str, list[str]] = {
         for seed in (1, 2, 3)
         for method in ("ow-qmix predator-prey", "qmix predator-prey", "vdn predator-prey --epsilon.steps 1000000")
     ],
+    "n-step-game": [
+        f"{method} n-step-game --seeds 6 --epsilon.steps 10000{finish}{weight}"
+        for finish in (" --epsilon.finish 0", "")
+        for method, weight in (("qmix", ""), ("maven", " --policy.information-weight 1"))
+    ],
 }
 
 
@@ -45,8 +50,10 @@ def existing(root: Path) -> dict[str, Path]:
     """Run directories by the command that began them, without where it kept them."""
     found: dict[str, Path] = {}
     for manifest in root.glob("*/*/*/manifest.json"):
-        command = json.loads(manifest.read_text())["command"].removeprefix("emc train ")
-        found[command.split(" --runs ")[0]] = manifest.parent
+        words = json.loads(manifest.read_text())["command"].removeprefix("emc train ").split()
+        if "--runs" in words:
+            del words[words.index("--runs") : words.index("--runs") + 2]
+        found[" ".join(words)] = manifest.parent
     return found
 
 
