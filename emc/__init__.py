@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from emc.training.loop import Budget as Budget
     from emc.types import EnvSpec as EnvSpec
     from emc.types import Episodes as Episodes
+    from emc.types import HostTimestep as HostTimestep
     from emc.types import Timestep as Timestep
 
 __version__ = "0.1.0"
@@ -47,6 +48,7 @@ _HOMES = {
     "Budget": "emc.training.loop",
     "EnvSpec": "emc.types",
     "Episodes": "emc.types",
+    "HostTimestep": "emc.types",
     "Timestep": "emc.types",
 }  # found on first use, so that importing the package costs nothing
 _MODULES = ("envs", "interop", "methods", "report", "runs")

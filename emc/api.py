@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from emc.envs import make_env
-from emc.envs.base import Environment
+from emc.envs.base import Described
 from emc.envs.registry import Task, task
 from emc.errors import UserError
 from emc.methods import Method, make_method
@@ -19,9 +19,9 @@ from emc.parts import Actors
 from emc.policies.exploration import act_greedily
 from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
-from emc.runs.session import Display, Keeping, Silent, config_of, start
+from emc.runs.session import Display, Keeping, Silent, config_of, loop_of, start
 from emc.training.learner import actors_of
-from emc.training.loop import Budget, Program
+from emc.training.loop import Budget
 
 
 def budget_of(a_task: Task) -> Budget:
@@ -31,7 +31,7 @@ def budget_of(a_task: Task) -> Budget:
 
 def train(
     method: str | Method,
-    env: str | Environment,
+    env: str | Described,
     *,
     preset: str = "released",
     seeds: int | tuple[int, ...] = 1,
@@ -65,7 +65,7 @@ def train(
 class LoadedPolicy:
     """Trained agents, acting greedily; call `reset` at the start of every episode."""
 
-    def __init__(self, actors: Actors, env: Environment, seed: int = 0):
+    def __init__(self, actors: Actors, env: Described, seed: int = 0):
         self.actors, self.env, self.spec, self.seed = actors, env, env.spec, seed
         self._key = jax.random.key(seed)
         self._step = jax.jit(act_greedily)
@@ -105,8 +105,7 @@ def load(run: str | Path, seed: int | None = None) -> LoadedPolicy:
     chosen = config.seeds[0] if seed is None else seed
     if chosen not in config.seeds:
         raise UserError(f"seed {seed} was not trained in this run; it has {', '.join(map(str, config.seeds))}")
-    program = Program(config.method, config.budget, config.env, config.seeds)
-    state = directory.latest_checkpoint(jax.eval_shape(program.init)).tree
+    state = directory.latest_checkpoint(jax.eval_shape(loop_of(config).init)).tree
     actors = actors_of(config.method, state.learner)
     if len(config.seeds) > 1:
         actors = jax.tree.map(lambda x: x[config.seeds.index(chosen)], actors)

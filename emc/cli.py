@@ -55,6 +55,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
             print(f"emc {__version__}")
             return
+        chosen, words = _selections(words, {"trust"})
+        if "trust" in chosen:
+            from emc.runs.config import trust
+
+            trust(chosen["trust"])
         lookup("command", words[0], COMMANDS)(words[1:])
     except UserError as error:
         _fail(str(error), 2)
@@ -257,6 +262,9 @@ def evaluate(words: list[str]) -> None:
     import numpy as np
 
     from emc.api import load
+    from emc.envs.hosted import Hosted
+    from emc.envs.workers import Workers
+    from emc.training.host_loop import play_hosted
     from emc.training.rollout import play
 
     flags = _parse("emc evaluate RUN", EvaluateFlags, _take(words, "RUN"))
@@ -266,9 +274,12 @@ def evaluate(words: list[str]) -> None:
         raise UserError(f"--episodes {flags.episodes} is more than is played side by side; the most is {MOST_EPISODES}")
     policy = load(words[0], flags.trained_seed)
     prepare_jax()
-    _, outcome = jax.jit(lambda env, actors, key: play(env, actors, key, jnp.zeros(()), flags.episodes))(
-        policy.env, policy.actors, jax.random.key(flags.seed)
-    )
+    key, never = jax.random.key(flags.seed), jnp.zeros(())
+    if isinstance(policy.env, Hosted):
+        with contextlib.closing(Workers(policy.env, min(flags.episodes, os.cpu_count() or 1))) as workers:
+            _, outcome = play_hosted(workers, policy.actors, key, never, flags.episodes)
+    else:
+        _, outcome = jax.jit(lambda env, actors: play(env, actors, key, never, flags.episodes))(policy.env, policy.actors)
     returns = np.asarray(outcome.episode_return)
     if policy.spec.winnable:
         print(f"win rate {np.mean(outcome.won):.3f}")
@@ -296,10 +307,16 @@ def _rendered(run: Path, out: Path, seed: int = 0, trained_seed: int | None = No
     import jax
 
     from emc.api import load
+    from emc.envs.base import Drawn, Environment
     from emc.report.animation import animate, record
 
     policy = load(run, trained_seed)
-    animate(policy.env, record(policy.env, policy.actors, jax.random.key(seed)), out)
+    env = policy.env
+    if not isinstance(env, Environment):
+        raise UserError(f"{run}: its environment runs in worker processes and cannot be drawn here")
+    if not isinstance(env, Drawn):
+        raise UserError(f"{run}: its environment cannot be drawn. Give it the methods occupancy, draw and draw_outlines of emc.envs.base")
+    animate(env, record(env, policy.actors, jax.random.key(seed)), out)
     return out
 
 

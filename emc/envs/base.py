@@ -17,10 +17,15 @@ from emc.types import EnvSpec, HostTimestep, Timestep
 
 @runtime_checkable
 class Described(Protocol):
-    """What is known and can be shown of any environment, wherever it runs."""
+    """What is known of any environment, wherever it runs."""
 
     @property
     def spec(self) -> EnvSpec: ...
+
+
+@runtime_checkable
+class Drawn(Described, Protocol):
+    """An environment that can be seen."""
 
     def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
         """How many agents stand on each cell of the map (`spec.map_shape`); an empty array where there is no map."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from emc.envs.base import Environment
+from emc.envs.base import Described
 from emc.envs.battle import MAPS, Battle, describe
 from emc.envs.gridworld import Gridworld
+from emc.envs.hosted import FAMILIES, Hosted, imported, runs_in_jax
 from emc.envs.matrix import NStepGame, OneStepGame, TwoStepGame
 from emc.envs.predator_prey import PredatorPrey
 from emc.names import lookup
@@ -20,14 +22,14 @@ class Task:
     """An environment and its usual experiment."""
 
     name: str
-    kind: Callable[..., Environment]
+    kind: Callable[..., Described]
     steps: int  # environment steps of training
     evaluate_every: int  # environment steps between tests
     test_episodes: int
     description: str
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what makes this task of its kind
 
-    def make(self, **fields: Any) -> Environment:
+    def make(self, **fields: Any) -> Described:
         """The environment, with some of its fields changed."""
         known = [name for name in inspect.signature(self.kind).parameters if name not in self.fields]
         for field in fields:
@@ -43,6 +45,7 @@ def _battles() -> list[Task]:
     ]
 
 
+USUAL = (1_000_000, 10_000, 16)  # steps, steps between tests and test episodes where nothing else is known
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
@@ -57,10 +60,29 @@ TASKS: Mapping[str, Task] = {
 
 
 def task(name: str) -> Task:
-    """The task called `name`."""
+    """The task called `name`; also `module:Class`, `family/name`, and what installed packages offer as `emc.environments`."""
+    if name not in TASKS:
+        offered = {point.name: point.value for point in importlib.metadata.entry_points(group="emc.environments")}
+        source = offered.get(name, name)
+        if ":" in source:
+            return _custom(name, source)
+        if "/" in source:
+            lookup("family of environments", source.partition("/")[0], FAMILIES)
+            return _hosted(name, source)
     return lookup("environment", name, TASKS)
 
 
-def make_env(name: str, **fields: Any) -> Environment:
+def _custom(name: str, source: str) -> Task:
+    kind = imported(source)
+    if not runs_in_jax(kind):
+        return _hosted(name, source)
+    return Task(name, kind, *USUAL, f"the environment {source}")
+
+
+def _hosted(name: str, source: str) -> Task:
+    return Task(name, Hosted, *USUAL, f"{source}, in worker processes", {"source": source})
+
+
+def make_env(name: str, **fields: Any) -> Described:
     """The environment called `name`, with some of its fields changed: `make_env("gridworld", penalty=0.5)`."""
     return task(name).make(**fields)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, UInt8
 
-from emc.envs.base import Environment
+from emc.envs.base import Drawn, Environment
 from emc.parts import Actors
 from emc.policies.exploration import act_greedily
 from emc.report.curves import LIGHT, new_figure, pixels
@@ -69,7 +69,7 @@ def record(env: Environment, actors: Actors, key: PRNGKeyArray) -> list[Moment]:
     return moments
 
 
-def animate(env: Environment, moments: Sequence[Moment], path: Path) -> None:
+def animate(env: Drawn, moments: Sequence[Moment], path: Path) -> None:
     """Write an episode as a GIF that repeats; the file appears whole or not at all."""
     from PIL import Image
 
@@ -85,7 +85,7 @@ def animate(env: Environment, moments: Sequence[Moment], path: Path) -> None:
         first.save(beside, "gif", save_all=True, append_images=rest, duration=durations, loop=0, optimize=True)
 
 
-def _frames(env: Environment, moments: Sequence[Moment]) -> Generator[UInt8[np.ndarray, "rows columns 3"]]:
+def _frames(env: Drawn, moments: Sequence[Moment]) -> Generator[UInt8[np.ndarray, "rows columns 3"]]:
     figure, (axes,) = new_figure(PIXELS / 128, PIXELS / 128, 1, 1, LIGHT)
     figure.set_dpi(128)
     figure.set_layout_engine("none")

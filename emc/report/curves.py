@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from emc.envs.base import Environment
+from emc.envs.base import Drawn
 from emc.envs.registry import TASKS
 from emc.errors import UserError
 from emc.methods import PRESETS
@@ -100,10 +100,11 @@ def _group(label: str, runs: list[RunDirectory]) -> Group:
     return Group(*_names(runs[0]), label, winnable, tuple(runs), tuple(longest[seed] for seed in sorted(longest)), repeated)
 
 
-def environment_of(run: RunDirectory) -> Environment | None:
-    """The environment of a run; None if this version of emc cannot make it."""
+def environment_of(run: RunDirectory) -> Drawn | None:
+    """The environment of a run; None if this version of emc cannot make it, or it cannot be drawn."""
     try:
-        return config_of(run).env
+        env = config_of(run).env
+        return env if isinstance(env, Drawn) else None
     except UserError:
         return None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from emc.envs.base import Environment
+from emc.envs.base import Drawn
 from emc.report.curves import LIGHT, Theme, new_figure, steps_in_words
 from emc.runs import RunDirectory, read_metrics
 from emc.runs.session import MAPS
@@ -73,7 +73,7 @@ def was_paid(stretches: Sequence[Phase]) -> bool:
     return any(np.any(np.nan_to_num(phase.bonus) != 0) for phase in stretches)
 
 
-def plot_maps(env: Environment, stretches: Sequence[Phase], theme: Theme = LIGHT) -> Figure:
+def plot_maps(env: Drawn, stretches: Sequence[Phase], theme: Theme = LIGHT) -> Figure:
     """Visits above, intrinsic reward below (left out where none was ever paid), one column for each stretch of training."""
     from matplotlib.colors import Normalize, PowerNorm
 
@@ -93,7 +93,7 @@ def plot_maps(env: Environment, stretches: Sequence[Phase], theme: Theme = LIGHT
     return figure
 
 
-def _draw_map(axes: Axes, env: Environment, values: Float[np.ndarray, "R C"], colours: str, norm: Any, theme: Theme) -> None:
+def _draw_map(axes: Axes, env: Drawn, values: Float[np.ndarray, "R C"], colours: str, norm: Any, theme: Theme) -> None:
     rows, columns = values.shape
     axes.fill((-0.5, columns - 0.5, columns - 0.5, -0.5), (-0.5, -0.5, rows - 0.5, rows - 0.5), facecolor="#FFFFFF", zorder=0)
     image = axes.imshow(np.ma.masked_invalid(values), cmap=colours, norm=norm, interpolation="nearest", zorder=1)

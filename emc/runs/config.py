@@ -1,7 +1,7 @@
 """What a run was asked to do, as a record and as JSON.
 
-A dataclass becomes `{"type": name, field: value, ...}` and back. Only the package's own types can be named, so reading a stranger's
-manifest constructs nothing else.
+A dataclass becomes `{"type": name, field: value, ...}` and back. Only the package's own types can be named, and environments that the user
+has said to trust, so reading a stranger's manifest constructs nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from emc import curiosity, losses, memory, mixers, optimisers, policies, sampling, schedules
-from emc.envs.base import Environment
+from emc.envs.base import Described
+from emc.envs.hosted import Hosted, imported
 from emc.envs.registry import TASKS
 from emc.errors import RunError, UserError
 from emc.methods import Method
@@ -27,13 +28,14 @@ class RunConfig:
     method_name: str
     method: Method
     env_name: str
-    env: Environment
+    env: Described
     budget: Budget
     seeds: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or any(not 0 <= seed < 2**31 for seed in self.seeds):
             raise UserError(f"seeds={self.seeds} must be different whole numbers from 0 to {2**31 - 1}")
+        _accept(self.env)
         for part in (self.method, self.env):
             try:
                 same = from_json(to_json(part)) == part
@@ -43,18 +45,43 @@ class RunConfig:
                 raise UserError(f"{part} holds more than plain numbers and words, so a run of it could not be resumed or loaded")
 
 
+_TRUSTED: dict[str, Callable[..., Any]] = {}  # classes outside the package that manifests may name, as module:Class
+
+
+def trust(source: str) -> None:
+    """Let manifests name a class of one's own, which is code that reading them will run."""
+    _TRUSTED[source] = imported(source)
+
+
+def _accept(env: Described) -> None:
+    """An environment that the caller holds needs no further trust."""
+    if isinstance(env, Hosted):
+        _TRUSTED.setdefault(env.source, Hosted)
+    elif type(env).__name__ not in _types():
+        _TRUSTED[_source(env)] = type(env)
+
+
+def _source(value: Any) -> str:
+    return f"{type(value).__module__}:{type(value).__qualname__}"
+
+
+def _check_trusted(source: str) -> None:
+    if ":" in source and source not in _TRUSTED:
+        raise RunError(f"this run's environment is code outside emc, {source}: if you trust it, add --trust {source}")
+
+
 def _types() -> Mapping[str, Callable[..., Any]]:
     modules = (curiosity, losses, memory, mixers, optimisers, policies, sampling, schedules)
     found: dict[str, Callable[..., Any]] = {"RunConfig": RunConfig, "Method": Method, "Budget": Budget}
     found |= {name: kind for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and is_dataclass(kind)}
-    return found | {task.kind.__name__: task.kind for task in TASKS.values()}
+    return found | {task.kind.__name__: task.kind for task in TASKS.values()} | {"Hosted": Hosted}
 
 
 def to_json(value: Any) -> Any:
     """A dataclass with all its fields, recursively."""
     if is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"type": type(value).__name__} | fields
+        return {"type": type(value).__name__ if type(value).__name__ in _types() else _source(value)} | fields
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
     return value
@@ -67,8 +94,11 @@ def from_json(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     fields = {name: from_json(value) for name, value in data.items() if name != "type"}
+    kind = str(data.get("type"))
+    for source in (kind, str(fields.get("source", "")) if kind == "Hosted" else ""):
+        _check_trusted(source)
     try:
-        return lookup("type in the run's manifest", str(data.get("type")), _types())(**fields)
+        return lookup("type in the run's manifest", kind, {**_types(), **_TRUSTED})(**fields)
     except TypeError as error:
         raise RunError(f"the run's manifest does not fit this version of emc ({error}): use the version that wrote it") from error
     except ValueError as error:

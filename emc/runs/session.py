@@ -16,22 +16,25 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from emc.envs.base import Environment
+from emc.envs.hosted import Hosted
 from emc.errors import RunError, UserError
 from emc.runs.config import RunConfig, from_json, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.lines import Reading, eval_line, map_line, summary, train_line
 from emc.runs.machine import describe_machine, differences
-from emc.training.loop import Program, TrainState
+from emc.training.host_loop import HostProgram, WorkersFailed
+from emc.training.loop import Loop, Program, TrainState
 from emc.training.plan import check_fits, plan
 
-MAPS, SPEED, END = "maps.jsonl", "speed.jsonl", "end.jsonl"
+MAPS, SPEED, END, LOST = "maps.jsonl", "speed.jsonl", "end.jsonl", "lost.jsonl"
 SNAPSHOTS = 20  # of the maps, over a whole run
 LOOK_SECONDS = 1.0  # how often the host looks at a running loop, about
 
@@ -113,7 +116,7 @@ def start(
 ) -> RunDirectory:
     """Train from scratch in a new run directory, to the end of the budget or until it is enough."""
     check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
-    program = Program(config.method, config.budget, config.env, config.seeds)
+    program = loop_of(config)
     manifest = {"config": to_json(config), "machine": describe_machine(), "command": command}
     run = RunDirectory.create(root, config.env_name, config.method_name, manifest)
     with run:
@@ -127,7 +130,7 @@ def resume(path: Path, keeping: Keeping = Keeping(), display: Display = Silent()
     config = config_of(run)
     with run:
         check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
-        program = Program(config.method, config.budget, config.env, config.seeds)
+        program = loop_of(config)
         session = _Session(run, config, program, keeping, display)
         if not run.steps():
             run.truncate({})
@@ -149,6 +152,13 @@ def resume(path: Path, keeping: Keeping = Keeping(), display: Display = Silent()
     return run
 
 
+def loop_of(config: RunConfig) -> Loop:
+    """The loop that a run's environment needs."""
+    if isinstance(config.env, Hosted):
+        return HostProgram(config.method, config.budget, config.env, config.seeds)
+    return Program(config.method, config.budget, cast(Environment, config.env), config.seeds)
+
+
 def config_of(run: RunDirectory) -> RunConfig:
     """What a run was asked to do."""
     config = from_json(run.manifest.get("config"))
@@ -162,7 +172,7 @@ class _Session:
         self,
         run: RunDirectory,
         config: RunConfig,
-        program: Program,
+        program: Loop,
         keeping: Keeping,
         display: Display,
         enough: Enough = lambda latest: False,
@@ -174,6 +184,7 @@ class _Session:
         self.seconds_per_iteration = math.inf
         self.count = 1
         self.first_steps = 0
+        self.lost = 0
 
     def drive(self, state: TrainState, progress: Progress) -> None:
         """Train to the end of the budget, or to an interruption."""
@@ -198,7 +209,12 @@ class _Session:
                     if time.monotonic() - self.saved_at > 60 * self.keeping.checkpoint_minutes:
                         self._save(state, progress)
                     state, progress = self._advance(state, progress)
+        except WorkersFailed as failed:
+            self._report_failures(failed.state or state)
+            self._save(failed.state or state, dataclasses.replace(progress, iteration=progress.iteration + failed.iterations))
+            raise RunError(f"{failed}. Everything before is kept; when it is mended, go on with: emc resume {self.run.path}") from None
         finally:
+            self.program.close()
             self.display.end()
 
     def _advance(self, state: TrainState, progress: Progress) -> tuple[TrainState, Progress]:
@@ -214,8 +230,17 @@ class _Session:
         state = jax.block_until_ready(self.program.advance(state, progress.iteration, count))
         self.seconds_per_iteration = (time.monotonic() - before) / count
         self._check_finite(state)
+        self._report_failures(state)
         self._show(state)
         return state, dataclasses.replace(progress, iteration=progress.iteration + count)
+
+    def _report_failures(self, state: TrainState) -> None:
+        """Say and count which episodes were lost with their workers."""
+        lines = [{"steps": _steps(state), "reason": reason} for reason in self.program.failures()]
+        if lines:
+            self.lost += len(lines)
+            self.run.append(lines, LOST)
+            self.display.note(f"a worker was started anew, {self.lost} so far: it {lines[-1]['reason']}")
 
     def _next_evaluation(self, progress: Progress) -> int:
         """Evaluations fall on multiples of the interval, the first right after the first iteration."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from emc.envs.base import Described, Environment
+from emc.envs.base import Described, Drawn, Environment
 from emc.errors import UserError
 from emc.methods import Method
 from emc.names import check_size
@@ -121,6 +121,15 @@ def updates_at(method: Method, parallel_envs: int, iteration: Int[Array, ""]) ->
     return ((iteration + 1) % (every // wanted) == 0).astype(jnp.int32)
 
 
+def check_cadence(method: Method, budget: Budget) -> None:
+    """Refuse what does not fit together."""
+    if method.replay_episodes % budget.parallel_envs:
+        raise UserError(
+            f"parallel_envs={budget.parallel_envs} must divide replay_episodes={method.replay_episodes}: choose another of the two"
+        )
+    updates_at(method, budget.parallel_envs, jnp.zeros((), jnp.int32))
+
+
 def updates_due(method: Method, parallel_envs: int, iteration: Int[Array, ""]) -> Int[Array, ""]:
     """Gradient steps of an iteration: none before the replay holds a batch."""
     return jnp.where(iteration >= first_update(method, parallel_envs), updates_at(method, parallel_envs, iteration), 0)
@@ -195,17 +204,21 @@ def _mark(tally: Tally, metrics: Metrics) -> Tally:
     )
 
 
-def _where(env: Described, episodes: Episodes) -> Float[Array, "B T R C"]:
+def _where(env: Drawn, episodes: Episodes) -> Float[Array, "B T R C"]:
     """Who stands where after each step."""
     return jax.vmap(jax.vmap(env.occupancy))(episodes.state[:, 1:])
 
 
 def _visit(env: Described, maps: Maps, fresh: Episodes) -> Maps:
+    if not isinstance(env, Drawn) or not maps.visits.size:
+        return maps
     visits = jnp.einsum("bt,btrc->rc", fresh.played.astype(jnp.float32), _where(env, fresh))
     return Maps(maps.visits + visits, maps.bonus, maps.bonus_visits)
 
 
 def _wonder(env: Described, maps: Maps, batch: Episodes, lesson: Lesson) -> Maps:
+    if not isinstance(env, Drawn) or not maps.visits.size:
+        return maps
     where = _where(env, batch)
     bonus = jnp.einsum("bt,btrc->rc", lesson.bonus, where)
     visits = jnp.einsum("bt,btrc->rc", batch.played.astype(jnp.float32), where)
@@ -217,15 +230,21 @@ def evaluate(method: Method, env: Environment, learner: LearnerState, key: PRNGK
     return play(env, actors_of(method, learner), key, jnp.zeros(()), episodes)[1]
 
 
+class Loop(Protocol):
+    """What a run needs of a loop, wherever its environment runs."""
+
+    def init(self) -> TrainState: ...
+    def advance(self, state: TrainState, iteration: int, iterations: int) -> TrainState: ...
+    def evaluate(self, state: TrainState, evaluation: int) -> Outcome: ...
+    def failures(self) -> list[str]: ...
+    def close(self) -> None: ...
+
+
 class Program:
     """The compiled loop of one method on one environment, for one seed or for many side by side."""
 
     def __init__(self, method: Method, budget: Budget, env: Environment, seeds: tuple[int, ...]):
-        if method.replay_episodes % budget.parallel_envs:
-            raise UserError(
-                f"parallel_envs={budget.parallel_envs} must divide replay_episodes={method.replay_episodes}: choose another of the two"
-            )
-        updates_at(method, budget.parallel_envs, jnp.zeros((), jnp.int32))  # refuses what does not fit together
+        check_cadence(method, budget)
         self.env, self.seeds = env, seeds
         self._init, self._advance, self._evaluate = _compiled(method, budget.parallel_envs, budget.test_episodes, len(seeds) > 1)
 
@@ -241,6 +260,13 @@ class Program:
     def evaluate(self, state: TrainState, evaluation: int) -> Outcome:
         """Greedy test episodes, their randomness set by the seed and the number of the evaluation."""
         return self._evaluate(self.env, (state.learner, state.test_key), evaluation)
+
+    def failures(self) -> list[str]:
+        """None: there is nothing outside the program that could fail."""
+        return []
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
 
 @functools.lru_cache(maxsize=8)

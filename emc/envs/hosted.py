@@ -1,0 +1,119 @@
+"""Environments that run in worker processes: games, simulators and anything else that is plain Python.
+
+`Hosted` names one, and knows its sizes by asking a worker. A source is `module:Class`, a class with the methods of `HostEnvironment`, or
+`family/name`, one of the adapters in `FAMILIES`. What the class is constructed with is given as words like `difficulty=7 seed=3`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+
+from emc.envs.base import HostEnvironment
+from emc.errors import UserError
+from emc.names import check_number, check_size, lookup
+from emc.types import EnvSpec
+
+
+class Hosted(eqx.Module):
+    """An environment that runs in worker processes."""
+
+    source: str = eqx.field(static=True)  # module:Class, or family/name
+    arguments: str = eqx.field(default="", static=True)  # for its constructor: name=value name=value ...
+    timeout: float = eqx.field(default=120.0, static=True)  # seconds for one reset or step, after which a worker counts as hung
+    patience: int = eqx.field(default=5, static=True)  # failures in a row, without one whole episode, that end the run
+
+    def __check_init__(self) -> None:
+        parse_arguments(self.arguments)
+        check_number("timeout", self.timeout, "give the seconds that a step may take.", low=1e-3)
+        check_size("patience", self.patience, "say how many failures in a row are too many.", low=1)
+
+    @property
+    def spec(self) -> EnvSpec:
+        """The sizes of the environment, asked from a worker once."""
+        from emc.envs.workers import spec_of
+
+        return spec_of(self)
+
+
+def parse_arguments(words: str) -> dict[str, Any]:
+    """`map_name=3m obs_last_action=True` as keyword arguments; what is not a Python literal is text."""
+    found: dict[str, Any] = {}
+    for word in words.split():
+        name, equals, value = word.partition("=")
+        if not (equals and name.isidentifier()):
+            raise UserError(f"argument {word!r} is not name=value: write arguments like difficulty=7 map_name=3m")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = value
+    return found
+
+
+def make_host(source: str, arguments: str) -> HostEnvironment:
+    """Construct the environment, in this process."""
+    fields = parse_arguments(arguments)
+    if "/" in source:
+        family, _, name = source.partition("/")
+        return lookup("family of environments", family, FAMILIES)(name, fields)
+    kind = imported(source)
+    try:
+        env = kind(**fields)
+    except TypeError as error:
+        raise UserError(f"{source} cannot be made with {arguments or 'no arguments'}: {error}") from error
+    if not isinstance(env, HostEnvironment):
+        missing = [name for name in ("spec", "reset", "step", "close") if not hasattr(env, name)]
+        raise UserError(f"{source} is not an environment: it has no {', '.join(missing)}. See docs/your-environment.md")
+    return env
+
+
+def imported(source: str) -> Callable[..., Any]:
+    """The class that `module:Class` names; modules in the current directory count."""
+    module, colon, name = source.partition(":")
+    if not (colon and module and name):
+        raise UserError(f"{source!r} is not module:Class: name your environment like my_module:MyEnvironment")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{source}: there is no module {error.name!r} here or among the installed ones") from error
+    table = {key: value for key, value in vars(found).items() if inspect.isclass(value)}
+    return lookup(f"class in {module}", name, table)
+
+
+def runs_in_jax(kind: Callable[..., Any]) -> bool:
+    """Whether a class is a JAX environment: its step takes a world, actions and a key, where a host's takes actions only."""
+    step = getattr(kind, "step", None)
+    return callable(step) and len(inspect.signature(step).parameters) == 4
+
+
+def _pymarl(package: str) -> Callable[[str, dict[str, Any]], HostEnvironment]:
+    def make(name: str, fields: dict[str, Any]) -> HostEnvironment:
+        from emc.envs.pymarl import PyMARL
+
+        return PyMARL(package, name, fields)
+
+    return make
+
+
+def _pettingzoo(name: str, fields: dict[str, Any]) -> HostEnvironment:
+    from emc.envs.pettingzoo import PettingZoo
+
+    return PettingZoo(name, **fields)
+
+
+FAMILIES: Mapping[str, Callable[[str, dict[str, Any]], HostEnvironment]] = {
+    "smac": _pymarl("smac"),
+    "smacv2": _pymarl("smacv2"),
+    "smaclite": _pymarl("smaclite"),
+    "pettingzoo": _pettingzoo,
+}

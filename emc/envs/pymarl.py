@@ -1,0 +1,108 @@
+"""Environments with the interface of PyMARL: StarCraft II through SMAC or SMACv2, and SMAClite.
+
+They agree on names and differ in details: tuples of three or five, integers that must be Python's own, missing methods and keys, time
+limits inside or missing. All of that ends here. As in PyMARL's default, reaching the time limit counts as the end of the task, a defeat,
+unless the environment says that the episode only was cut.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from emc.errors import UserError
+from emc.types import EnvSpec, HostTimestep
+
+WANTED = {
+    "smac": "StarCraft II and SMAC, from the repository oxwhirl/smac (the package called smac on the index is another one)",
+    "smacv2": "StarCraft II and SMACv2, from the repository oxwhirl/smacv2",
+    "smaclite": "SMAClite, from its repository uoe-agents/smaclite",
+}
+LITE_LIMIT = 120  # SMAClite has no time limit of its own
+
+
+class PyMARL:
+    """One such environment behind `HostEnvironment`."""
+
+    def __init__(self, package: str, name: str, fields: dict[str, Any]):
+        fields = dict(fields)
+        limit = fields.pop("episode_limit", None)
+        self.env = self._made(package, name, fields)
+        self.spec = self._sizes(limit)
+        self.time = 0
+
+    @classmethod
+    def around(cls, env: Any, episode_limit: int | None = None) -> PyMARL:
+        """The adapter around an environment that exists already."""
+        self = cls.__new__(cls)
+        self.env = env
+        self.spec, self.time = self._sizes(episode_limit), 0
+        return self
+
+    @staticmethod
+    def _made(package: str, name: str, fields: dict[str, Any]) -> Any:
+        # Imported only when asked for: SMAC and SMACv2 cannot be imported side by side.
+        try:
+            if package == "smac":
+                return importlib.import_module("smac.env").StarCraft2Env(map_name=name, **fields)
+            if package == "smacv2":
+                return importlib.import_module("smacv2.env.starcraft2.wrapper").StarCraftCapabilityEnvWrapper(map_name=name, **fields)
+            importlib.import_module("smaclite")
+            return importlib.import_module("gymnasium").make(f"smaclite/{name}-v0", **fields).unwrapped
+        except (ImportError, AttributeError) as error:
+            raise UserError(f"{package}/{name} needs {WANTED[package]} ({error}). `emc doctor` says what is missing") from error
+
+    def _sizes(self, limit: int | None) -> EnvSpec:
+        info: dict[str, Any] = self.env.get_env_info() if hasattr(self.env, "get_env_info") else {}
+
+        def size(key: str, attribute: str) -> int:
+            return int(info[key] if key in info else getattr(self.env, attribute))
+
+        return EnvSpec(
+            n_agents=size("n_agents", "n_agents"),
+            n_actions=size("n_actions", "n_actions"),
+            obs_size=size("obs_shape", "obs_size"),
+            state_size=size("state_shape", "state_size"),
+            episode_limit=limit or int(info.get("episode_limit", getattr(self.env, "episode_limit", LITE_LIMIT))),
+            unit_size=int(info.get("unit_dim", 0) or _unit_size(self.env)),
+            idle_actions=(1, 0),
+            move_actions=(2, 3, 4, 5),
+        )
+
+    def reset(self, seed: int) -> HostTimestep:
+        """Start an episode; only some of these environments can be seeded, and only at the start of a game."""
+        self.time = 0
+        try:
+            self.env.reset(seed=seed)
+        except TypeError:
+            self.env.reset()
+        return self._shown()
+
+    def step(self, action: Int[np.ndarray, " N"]) -> HostTimestep:
+        """Play one joint action."""
+        self.time += 1
+        answer = self.env.step([int(one) for one in action])
+        reward, terminated, info = (answer[1], answer[2], answer[4]) if len(answer) == 5 else answer
+        cut = bool(info.get("episode_limit", False))
+        over = bool(terminated) or self.time >= self.spec.episode_limit
+        return self._shown(float(reward), terminated=over and not cut, truncated=over and cut, won=bool(info.get("battle_won", False)))
+
+    def close(self) -> None:
+        """Quit the game."""
+        self.env.close()
+
+    def _shown(self, reward: float = 0.0, terminated: bool = False, truncated: bool = False, won: bool = False) -> HostTimestep:
+        available = np.asarray(self.env.get_avail_actions()).astype(bool)
+        available[~available.any(axis=1), 0] = True  # an agent must be able to do something
+        obs, state = np.asarray(self.env.get_obs(), np.float32), np.asarray(self.env.get_state(), np.float32)
+        return HostTimestep(obs, state, available, reward, terminated, truncated, won)
+
+
+def _unit_size(env: Any) -> int:
+    """Features of an agent's unit at the head of the state, where SMAC tells what they are made of; 0 where it does not."""
+    if not hasattr(env, "shield_bits_ally"):
+        return 0
+    return 4 + int(env.shield_bits_ally) + int(env.unit_type_bits)

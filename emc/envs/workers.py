@@ -1,0 +1,215 @@
+"""Worker processes, one environment each. A worker that dies, raises or hangs costs its own episode and nothing else: it is started anew.
+
+Parent and worker talk in frames of bytes with a fixed layout, so nothing that arrives is ever executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import multiprocessing.connection
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Int
+
+from emc.envs.base import HostEnvironment
+from emc.envs.hosted import Hosted, make_host
+from emc.errors import UserError
+from emc.types import EnvSpec, HostTimestep
+
+INTRODUCTION, MOMENT, FAILURE, RESET, STEP, LEAVE = b"I", b"M", b"F", b"R", b"S", b"L"
+START_SECONDS = 300.0  # a game may take long to start
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Why a worker had no answer."""
+
+    reason: str
+
+
+class Worker:
+    """One process with one environment."""
+
+    def __init__(self, env: Hosted):
+        ours, theirs = socket.socketpair()
+        words = [sys.executable, "-m", "emc.envs.workers", str(theirs.fileno()), env.source, env.arguments]
+        package = str(Path(__file__).parents[2])
+        paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
+        surroundings = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
+        # Its own session: Ctrl-C is for the parent, which then stops its workers.
+        self.process = subprocess.Popen(
+            words, pass_fds=[theirs.fileno()], env=surroundings, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        theirs.close()
+        self.connection = multiprocessing.connection.Connection(ours.detach())
+
+    def introduction(self) -> EnvSpec:
+        """The sizes of its environment, said once after starting."""
+        answer = self.answer(time.monotonic() + START_SECONDS)
+        if isinstance(answer, Failure):
+            self.kill()
+            raise UserError(answer.reason)
+        fields: dict[str, Any] = json.loads(answer[1:], object_hook=_with_tuples)
+        return EnvSpec(**fields)
+
+    def answer(self, deadline: float) -> bytes | Failure:
+        """What it says before the deadline."""
+        try:
+            if not self.connection.poll(max(deadline - time.monotonic(), 0.0)):
+                return Failure("gave no answer in time")
+            frame = self.connection.recv_bytes()
+        except (EOFError, OSError):
+            return Failure(f"died ({_code(self.process)})")
+        return Failure(frame[1:].decode()) if frame[:1] == FAILURE else frame
+
+    def send(self, frame: bytes) -> None:
+        """Say something; a dead worker shows in its answer."""
+        with contextlib.suppress(OSError):
+            self.connection.send_bytes(frame)
+
+    def kill(self) -> None:
+        """End it, and whatever it started."""
+        self.connection.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def leave(self) -> None:
+        """Ask it to go, and make sure."""
+        self.send(LEAVE)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=5.0)
+        self.kill()
+
+
+class Workers:
+    """Several workers with the same environment."""
+
+    def __init__(self, env: Hosted, count: int):
+        self.env, self.spec = env, env.spec
+        self.workers = [Worker(env) for _ in range(count)]
+        self.introduced = [False] * count
+        self.failures: list[str] = []  # reasons, since somebody last looked
+
+    def reset(self, number: int, seed: int) -> None:
+        """Ask a worker to start an episode."""
+        self.workers[number].send(RESET + struct.pack("<q", seed))
+
+    def step(self, number: int, action: Int[np.ndarray, " N"]) -> None:
+        """Ask a worker to play a joint action."""
+        self.workers[number].send(STEP + np.ascontiguousarray(action, "<i4").tobytes())
+
+    def answers(self, numbers: list[int]) -> dict[int, HostTimestep | Failure]:
+        """What these workers show next, or why they do not; the ones that do not are started anew."""
+        deadline = time.monotonic() + self.env.timeout
+        found: dict[int, HostTimestep | Failure] = {}
+        for number in numbers:
+            worker = self.workers[number]
+            if not self.introduced[number]:
+                worker.introduction()
+                self.introduced[number] = True
+                deadline = time.monotonic() + self.env.timeout
+            answer = worker.answer(deadline)
+            if isinstance(answer, Failure):
+                self.failures.append(answer.reason)
+                worker.kill()
+                self.workers[number] = Worker(self.env)
+                self.introduced[number] = False
+                found[number] = answer
+            else:
+                found[number] = decode(self.spec, answer[1:])
+        return found
+
+    def close(self) -> None:
+        """End all of them."""
+        for worker in self.workers:
+            worker.leave()
+        self.workers = []
+
+
+@functools.lru_cache(maxsize=32)
+def spec_of(env: Hosted) -> EnvSpec:
+    """The sizes of a hosted environment."""
+    worker = Worker(env)
+    try:
+        return worker.introduction()
+    finally:
+        worker.leave()
+
+
+def encode(spec: EnvSpec, now: HostTimestep) -> bytes:
+    """A moment as bytes; wrong shapes are refused here, where the environment can be blamed."""
+    wanted = {"obs": (spec.n_agents, spec.obs_size), "state": (spec.state_size,), "available": (spec.n_agents, spec.n_actions)}
+    arrays = {"obs": np.asarray(now.obs, "<f4"), "state": np.asarray(now.state, "<f4"), "available": np.asarray(now.available, bool)}
+    for name, array in arrays.items():
+        if array.shape != wanted[name]:
+            raise UserError(f"{name} has shape {array.shape}, its spec says {wanted[name]}")
+    flags = struct.pack("<d3?", float(now.reward), bool(now.terminated), bool(now.truncated), bool(now.won))
+    return flags + b"".join(array.tobytes() for array in arrays.values())
+
+
+def decode(spec: EnvSpec, frame: bytes) -> HostTimestep:
+    """The moment again, as numpy arrays."""
+    reward, terminated, truncated, won = struct.unpack_from("<d3?", frame)
+    at = struct.calcsize("<d3?")
+    sizes = (spec.n_agents * spec.obs_size, spec.state_size, spec.n_agents * spec.n_actions)
+    obs = np.frombuffer(frame, "<f4", sizes[0], at).reshape(spec.n_agents, spec.obs_size)
+    state = np.frombuffer(frame, "<f4", sizes[1], at + 4 * sizes[0])
+    available = np.frombuffer(frame, bool, sizes[2], at + 4 * sizes[0] + 4 * sizes[1]).reshape(spec.n_agents, spec.n_actions)
+    return HostTimestep(obs, state, available, reward, terminated, truncated, won)
+
+
+def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows lists only."""
+    return {name: tuple(cast(list[Any], value)) if isinstance(value, list) else value for name, value in fields.items()}
+
+
+def _code(process: subprocess.Popen[bytes]) -> str:
+    try:
+        code = process.wait(timeout=5.0)
+    except subprocess.TimeoutExpired:
+        return "its connection broke"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def serve(connection: multiprocessing.connection.Connection, env: HostEnvironment) -> None:
+    """Answer the parent until it leaves."""
+    spec = env.spec
+    connection.send_bytes(INTRODUCTION + json.dumps(dataclasses.asdict(spec)).encode())
+    while (frame := connection.recv_bytes())[:1] != LEAVE:
+        if frame[:1] == RESET:
+            now = env.reset(struct.unpack("<q", frame[1:])[0])
+        else:
+            now = env.step(np.frombuffer(frame[1:], "<i4").astype(np.int64))
+        connection.send_bytes(MOMENT + encode(spec, now))
+
+
+def main(descriptor: str, source: str, arguments: str) -> None:
+    """The worker's side."""
+    connection = multiprocessing.connection.Connection(int(descriptor))
+    try:
+        env = make_host(source, arguments)
+        serve(connection, env)
+        env.close()
+    except (EOFError, BrokenPipeError):
+        pass  # the parent has gone
+    except BaseException as error:
+        text = str(error) if isinstance(error, UserError) else f"{source} raised {type(error).__name__}: {error}"
+        connection.send_bytes(FAILURE + text.encode())
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,89 @@
+"""Environments in plain Python, for worker processes to run."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from emc.envs.gridworld import Gridworld
+from emc.types import EnvSpec, HostTimestep
+
+
+class Race:
+    """Two agents must choose the same of two actions three times in a row; it remembers its seed in the state."""
+
+    spec = EnvSpec(n_agents=2, n_actions=3, obs_size=2, state_size=2, episode_limit=6)
+
+    def reset(self, seed: int) -> HostTimestep:
+        self.seed, self.time, self.streak = seed, 0, 0
+        return self._shown(0.0)
+
+    def step(self, action: np.ndarray) -> HostTimestep:
+        self.time += 1
+        self.streak = self.streak + 1 if action[0] == action[1] else 0
+        return self._shown(float(action[0] == action[1]))
+
+    def close(self) -> None:
+        pass
+
+    def _shown(self, reward: float) -> HostTimestep:
+        obs = np.array([[i, self.time] for i in range(2)], np.float32)
+        available = np.array([[True, True, False]] * 2)
+        state = np.array([self.seed % 1000, self.streak], np.float32)
+        won = self.streak >= 3
+        over = self.time >= self.spec.episode_limit
+        return HostTimestep(obs, state, available, reward, terminated=won, truncated=over and not won, won=won)
+
+
+class HostGridworld:
+    """The gridworld, which is deterministic, as if it were not written in JAX."""
+
+    def __init__(self) -> None:
+        self.env = Gridworld(episode_limit=12)
+        self.spec = self.env.spec
+        self._reset, self._step = jax.jit(self.env.reset), jax.jit(self.env.step)
+
+    def reset(self, seed: int) -> HostTimestep:
+        self.world, now = self._reset(jax.random.key(seed))
+        return self._shown(now)
+
+    def step(self, action: np.ndarray) -> HostTimestep:
+        self.world, now = self._step(self.world, action, jax.random.key(0))
+        return self._shown(now)
+
+    def close(self) -> None:
+        pass
+
+    def _shown(self, now: Any) -> HostTimestep:
+        now = jax.device_get(now)
+        flags = (bool(now.terminated), bool(now.truncated), bool(now.won))
+        return HostTimestep(np.asarray(now.obs, np.float32), np.asarray(now.state, np.float32), now.available, float(now.reward), *flags)
+
+
+class Unreliable(Race):
+    """Fails in the way it is told, on the given share of its steps."""
+
+    def __init__(self, how: str = "die", share: float = 0.1):
+        self.how, self.share = how, share
+        self.random = np.random.default_rng(os.getpid())
+
+    def step(self, action: np.ndarray) -> HostTimestep:
+        if self.random.random() < self.share:
+            if self.how == "die":
+                os.kill(os.getpid(), 9)
+            if self.how == "hang":
+                time.sleep(3600)
+            raise RuntimeError("something went wrong in the game")
+        return super().step(action)
+
+
+class Misshapen(Race):
+    """Shows observations of another size than it says."""
+
+    def _shown(self, reward: float) -> HostTimestep:
+        shown = super()._shown(reward)
+        return HostTimestep(np.zeros((2, 5)), shown.state, shown.available)

@@ -1,0 +1,320 @@
+"""Environments in worker processes, and the adapters for foreign interfaces."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from emc.envs import make_env
+from emc.envs.gridworld import Gridworld
+from emc.envs.hosted import Hosted, make_host, parse_arguments
+from emc.envs.pettingzoo import PettingZoo
+from emc.envs.pymarl import PyMARL
+from emc.envs.registry import task
+from emc.envs.workers import Failure, Workers, decode, encode
+from emc.errors import RunError, UserError
+from emc.methods import make_method
+from emc.runs.config import RunConfig, from_json, to_json
+from emc.runs.jsonl import read_metrics
+from emc.runs.session import LOST, Interrupted, Silent, Status, loop_of, resume, start
+from emc.training.host_loop import play_hosted
+from emc.training.learner import actors_of, init_learner
+from emc.training.loop import Budget
+from emc.training.rollout import play
+from emc.types import EnvSpec, HostTimestep
+from tests.envs.host_examples import Race
+
+EXAMPLES = "tests.envs.host_examples"
+METHOD = dataclasses.replace(make_method("vdn"), batch_episodes=2, replay_episodes=8)
+
+
+def config(env: Hosted, steps: int = 60, parallel_envs: int = 2) -> RunConfig:
+    budget = Budget(steps=steps, evaluate_every=30, test_episodes=3, parallel_envs=parallel_envs)
+    return RunConfig("vdn", METHOD, "hosted", env, budget, (0,))
+
+
+def test_arguments_are_python_literals_or_words() -> None:
+    assert parse_arguments("a=1 b=0.5 c=True d=3m e=(1,2)") == {"a": 1, "b": 0.5, "c": True, "d": "3m", "e": (1, 2)}
+    for wrong in ("7", "a:1", "1a=2"):
+        with pytest.raises(UserError, match="name=value"):
+            parse_arguments(wrong)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("no_such_module:Env", "no module 'no_such_module'"),
+        (f"{EXAMPLES}:Rase", "Did you mean Race"),
+        (f"{EXAMPLES}:EnvSpec", "cannot be made"),
+        ("Race", "module:Class"),
+        ("smca/3m", "Did you mean smac"),
+        ("pathlib:Path", "is not an environment"),
+    ],
+)
+def test_what_is_no_environment_is_refused_in_one_line(source: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        make_host(source, "")
+    assert "\n" not in str(error.value)
+
+
+def test_a_moment_survives_the_wire_and_a_wrong_shape_does_not() -> None:
+    spec = Race.spec
+    now = HostTimestep([[1, 2], [3, 4]], [5, 6], [[True, False, True]] * 2, 0.1, terminated=True, won=True)
+    again = decode(spec, encode(spec, now))
+    np.testing.assert_array_equal(again.obs, now.obs)
+    np.testing.assert_array_equal(again.state, now.state)
+    np.testing.assert_array_equal(again.available, now.available)
+    assert (again.reward, again.terminated, again.truncated, again.won) == (0.1, True, False, True)
+    with pytest.raises(UserError, match=r"state has shape \(3,\), its spec says \(2,\)"):
+        encode(spec, dataclasses.replace(now, state=[1, 2, 3]))
+
+
+def test_a_hosted_gridworld_plays_the_episodes_of_the_compiled_rollout() -> None:
+    env = Gridworld(episode_limit=12)
+    method = dataclasses.replace(METHOD, policy=METHOD.policy)
+    actors = actors_of(method, init_learner(method, env.spec, jax.random.key(1)))
+    key, epsilon = jax.random.key(2), jnp.float32(0.5)
+    compiled, outcome = jax.jit(lambda actors: play(env, actors, key, epsilon, 3))(actors)
+    with contextlib.closing(Workers(Hosted(f"{EXAMPLES}:HostGridworld"), 3)) as workers:
+        hosted, hosted_outcome = play_hosted(workers, actors, key, epsilon, 3)
+    for name in ("obs", "state", "available", "action", "reward", "terminated", "played"):
+        np.testing.assert_array_equal(np.asarray(getattr(hosted, name)), np.asarray(getattr(compiled, name)), err_msg=name)
+    for ours, theirs in zip(jax.tree.leaves(hosted_outcome), jax.tree.leaves(outcome), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_more_episodes_than_workers_are_all_played_with_seeds_of_their_own() -> None:
+    env = Hosted(f"{EXAMPLES}:Race")
+    actors = actors_of(METHOD, init_learner(METHOD, env.spec, jax.random.key(1)))
+    with contextlib.closing(Workers(env, 2)) as workers:
+        episodes, outcome = play_hosted(workers, actors, jax.random.key(0), jnp.float32(1.0), 5)
+    assert len(np.unique(np.asarray(episodes.state)[:, 0, 0])) == 5
+    assert (np.asarray(outcome.length) >= 3).all()
+    assert not np.asarray(episodes.action)[np.asarray(episodes.played)].max() > 1  # the third action is never available
+
+
+def test_a_run_whose_workers_die_fifty_times_finishes_with_nothing_else_lost(tmp_path: Path) -> None:
+    env = Hosted(f"{EXAMPLES}:Unreliable", "how=die share=0.12", patience=1000)
+    run = start(config(env, steps=330, parallel_envs=2), tmp_path)
+    lost = read_metrics(run.path / LOST)
+    assert len(lost) >= 50
+    lines = read_metrics(run.path / "metrics.jsonl")
+    assert lines[-1]["steps"] >= 330
+    for line in lines:
+        if line["kind"] == "eval":
+            assert len(line["return"]) == 3  # every test episode is complete
+            assert all(3 <= length <= 6 for length in line["length"])
+
+
+@pytest.mark.parametrize(("how", "reason"), [("die", "died .signal 9."), ("raise", "RuntimeError"), ("hang", "no answer in time")])
+def test_a_worker_that_fails_costs_its_episode_and_is_replaced(how: str, reason: str) -> None:
+    with contextlib.closing(Workers(Hosted(f"{EXAMPLES}:Unreliable", f"how={how} share=1.0", timeout=3.0), 1)) as workers:
+        workers.reset(0, 7)
+        (first,) = workers.answers([0]).values()
+        assert isinstance(first, HostTimestep)
+        workers.step(0, np.zeros(2, int))
+        (second,) = workers.answers([0]).values()
+        assert isinstance(second, Failure)
+        assert re.search(reason, second.reason)
+        workers.reset(0, 8)
+        (third,) = workers.answers([0]).values()
+        assert isinstance(third, HostTimestep)
+
+
+def test_repeated_failures_stop_the_run_with_a_checkpoint_that_can_be_resumed(tmp_path: Path) -> None:
+    env = Hosted(f"{EXAMPLES}:Unreliable", "how=raise share=1.0", patience=3)
+    with pytest.raises(RunError, match=r"failed 3 times in a row.*something went wrong in the game.*emc resume"):
+        start(config(env), tmp_path)
+    (path,) = tmp_path.glob("*/*/*")
+    assert len(list(path.glob("checkpoints/*"))) == 1
+    with pytest.raises(RunError, match="failed 3 times in a row"):
+        resume(path)
+
+
+def test_wrong_shapes_are_blamed_on_the_environment(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"obs has shape \(2, 5\), its spec says \(2, 2\)"):
+        start(config(Hosted(f"{EXAMPLES}:Misshapen", patience=1)), tmp_path)
+
+
+class Impatient(Silent):
+    """Interrupts a run once, in its middle."""
+
+    waiting = True
+
+    def show(self, status: Status) -> None:
+        if self.waiting and status.steps >= 30:
+            self.waiting = False
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path) -> None:
+    wanted = config(Hosted(f"{EXAMPLES}:Race"))
+    whole = start(wanted, tmp_path / "whole")
+    with pytest.raises(Interrupted) as stop:
+        start(wanted, tmp_path / "half", display=Impatient())
+    assert stop.value.step < 60
+    half = resume(stop.value.run.path)
+    assert (whole.path / "metrics.jsonl").read_text() == (half.path / "metrics.jsonl").read_text()
+    shape = jax.eval_shape(loop_of(wanted).init)
+    ours, theirs = (run.latest_checkpoint(shape).tree for run in (whole, half))
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert bool(jnp.all(one == other))
+
+
+def test_several_seeds_are_refused() -> None:
+    many = dataclasses.replace(config(Hosted(f"{EXAMPLES}:Race")), seeds=(0, 1))
+    with pytest.raises(UserError, match="one seed per run"):
+        start(many, Path("nowhere"))
+
+
+def test_a_strangers_manifest_imports_nothing() -> None:
+    data = to_json(Hosted("somebody.elses:Code"))
+    with pytest.raises(RunError, match=r"--trust somebody\.elses:Code"):
+        from_json(data)
+    with pytest.raises(RunError, match="--trust subprocess:Popen"):
+        from_json({"type": "subprocess:Popen", "args": ["true"]})
+
+
+def test_names_lead_to_hosts_and_families() -> None:
+    assert make_env(f"{EXAMPLES}:Race", timeout=9.0) == Hosted(f"{EXAMPLES}:Race", timeout=9.0)
+    assert (task("smac/3m").kind, task("smac/3m").fields) == (Hosted, {"source": "smac/3m"})
+    with pytest.raises(UserError, match="unknown field of smac/3m 'source'"):
+        make_env("smac/3m", source="smac/8m")
+
+
+class OldStyle:
+    """What SMAC, SMACv2 and SMAClite have in common, and where they differ."""
+
+    def __init__(self, kind: str):
+        self.kind, self.time = kind, 0
+        self.n_agents, self.n_actions, self.obs_size, self.state_size = 2, 7, 3, 4
+        if kind != "smaclite":
+            self.get_env_info = lambda: {"n_agents": 2, "n_actions": 7, "obs_shape": 3, "state_shape": 4, "episode_limit": 5}
+        self.seen: list[Any] = []
+
+    def reset(self) -> Any:
+        self.time = 0
+
+    def step(self, actions: list[int]) -> Any:
+        assert all(type(action) is int for action in actions)  # SMAClite refuses numpy's
+        self.time += 1
+        over = self.time >= 4
+        info = {} if self.kind == "broken" else {"battle_won": over}
+        return (None, 1.5, over, False, info) if self.kind == "smaclite" else (1.5, over, info)
+
+    def get_obs(self) -> list[np.ndarray]:
+        return [np.full(3, self.time), np.zeros(3)]
+
+    def get_state(self) -> np.ndarray:
+        return np.full(4, self.time, np.float64)
+
+    def get_avail_actions(self) -> list[list[float]]:
+        return [[0, 1, 1, 1, 1, 1, 0], [0.0] * 7]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", ["smac", "smaclite", "broken"])
+def test_the_pymarl_adapter_hides_the_differences(kind: str) -> None:
+    env = PyMARL.around(OldStyle(kind), episode_limit=5)
+    assert dataclasses.astuple(env.spec)[:5] == (2, 7, 3, 4, 5)
+    now = env.reset(3)
+    assert now.available.dtype == bool
+    assert now.available[1].tolist() == [True] + [False] * 6  # somebody with no action at all may do nothing
+    for step in range(1, 5):
+        now = env.step(np.array([1, 0]))
+        assert (now.reward, now.terminated, now.truncated) == (1.5, step == 4, False)
+    assert now.won == (kind != "broken")
+
+
+def test_a_time_limit_that_only_cuts_is_a_truncation() -> None:
+    old = OldStyle("smac")
+    old.step = lambda actions: (0.0, True, {"episode_limit": True})
+    env = PyMARL.around(old)
+    env.reset(0)
+    now = env.step(np.array([1, 0]))
+    assert (now.terminated, now.truncated) == (False, True)
+
+
+class Discrete:
+    def __init__(self, n: int):
+        self.n = n
+
+
+class Zoo:
+    """A parallel environment with two unequal agents, the second of which leaves early."""
+
+    def __init__(self, masks: str = "info"):
+        self.possible_agents = ["a", "b"]
+        self.masks = masks
+        self.metadata: dict[str, Any] = {}
+        self.unwrapped = self
+        self.max_cycles = 4
+
+    def action_space(self, agent: str) -> Discrete:
+        return Discrete(2 if agent == "a" else 3)
+
+    def reset(self, seed: int) -> Any:
+        self.agents, self.time = ["a", "b"], 0
+        return self._obs(), self._infos()
+
+    def step(self, actions: dict[str, int]) -> Any:
+        assert set(actions) == set(self.agents)
+        self.time += 1
+        rewards = dict.fromkeys(self.agents, 1.0)
+        over = self.time >= 4
+        truncations = dict.fromkeys(self.agents, over)
+        self.agents = [] if over else ["a"] if self.time >= 2 else ["a", "b"]
+        return self._obs(), rewards, dict.fromkeys(rewards, False), truncations, self._infos()
+
+    def close(self) -> None:
+        pass
+
+    def _obs(self) -> dict[str, Any]:
+        table = {"a": np.ones(2), "b": np.full((1, 3), 2.0)}
+        plain = {agent: table[agent] for agent in self.agents}
+        if self.masks == "info":
+            return plain
+        return {agent: {"observation": obs, "action_mask": [0, 1, 1][: self.action_space(agent).n]} for agent, obs in plain.items()}
+
+    def _infos(self) -> dict[str, Any]:
+        return (
+            {agent: {"action_mask": np.array([1, 0, 1][: self.action_space(agent).n])} for agent in self.agents}
+            if self.masks == "info"
+            else {}
+        )
+
+
+@pytest.mark.parametrize(("masks", "expected"), [("info", [1, 0, 0]), ("observation", [0, 1, 0])])
+def test_the_pettingzoo_adapter_pads_sums_and_masks(masks: str, expected: list[int]) -> None:
+    env = PettingZoo.around(Zoo(masks))
+    assert env.spec == EnvSpec(n_agents=2, n_actions=3, obs_size=3, state_size=6, episode_limit=4, winnable=False)
+    now = env.reset(0)
+    assert now.obs.tolist() == [[1, 1, 0], [2, 2, 2]]
+    assert now.available[0].astype(int).tolist() == expected
+    rewards, flags = [], []
+    for _ in range(4):
+        now = env.step(np.array([0, 1]))
+        rewards.append(now.reward)
+        flags.append((now.terminated, now.truncated))
+    assert rewards == [2.0, 2.0, 1.0, 1.0]
+    assert flags == [(False, False)] * 3 + [(False, True)]
+    assert now.obs.tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert now.available.tolist() == [[True, False, False]] * 2
+
+
+def test_the_manifest_of_a_hosted_run_is_plain_json() -> None:
+    env = Hosted(f"{EXAMPLES}:Race", "a=1")
+    data = json.loads(json.dumps(to_json(config(env))))
+    assert from_json(data) == config(env)
