@@ -34,9 +34,11 @@ USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated 
   emc plan METHOD ENV [--field value ...]    bytes of replay, memory and networks, before anything is compiled
   emc methods                                the methods, a line each
   emc envs                                   the environments, a line each
+  emc check-env ENV [--env.field value ...]  does an environment keep its promises? for your own ones
   emc demo                                   train EMC on the gridworld until it wins, and show how
 
-METHOD is one of `emc methods`, ENV one of `emc envs`; RUN is a directory like runs/gridworld/emc-vdn/20260101-120000-abc123.
+METHOD is one of `emc methods`, ENV one of `emc envs` or your own as module:Class; RUN is a directory like
+runs/gridworld/emc-vdn/20260101-120000-abc123.
 """
 
 
@@ -387,6 +389,20 @@ def envs(words: list[str]) -> None:
         print(f"{name:<{width}}  {entry.description}")
 
 
+def check_env(words: list[str]) -> None:
+    from emc.envs import make_env
+    from emc.envs.check import check
+
+    rest = _take(words, "ENV")
+    usual = make_env(words[0])
+    flags = dataclasses.make_dataclass("Flags", [("env", type(usual))], frozen=True)
+    findings = check(_parse(f"emc check-env {words[0]}", flags, rest, flags(usual)).env)
+    for finding in findings:
+        print(f"{'kept  ' if finding.kept else 'BROKEN'}  {finding.promise}{f': {finding.detail}' if finding.detail else ''}")
+    if broken := sum(not finding.kept for finding in findings):
+        raise UserError(f"{words[0]} breaks {broken} of {len(findings)} promises; docs/your-environment.md shows how to keep them")
+
+
 @dataclasses.dataclass(frozen=True)
 class Nothing:
     """There is nothing to set."""
@@ -432,5 +448,6 @@ COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
     "plan": plan,
     "methods": methods,
     "envs": envs,
+    "check-env": check_env,
     "demo": demo,
 }

@@ -87,3 +87,14 @@ class Misshapen(Race):
     def _shown(self, reward: float) -> HostTimestep:
         shown = super()._shown(reward)
         return HostTimestep(np.zeros((2, 5)), shown.state, shown.available)
+
+
+class Moody(Race):
+    """Takes no notice of its seed."""
+
+    def __init__(self) -> None:
+        self.games = 0
+
+    def reset(self, seed: int) -> HostTimestep:
+        self.games += 1
+        return super().reset(self.games)

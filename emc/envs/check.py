@@ -1,0 +1,188 @@
+"""Does an environment keep its promises? Random episodes, and a line for every promise that was tested."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from emc.envs.base import Described, Environment, HostEnvironment
+from emc.envs.hosted import Hosted, make_host
+from emc.errors import UserError
+from emc.types import EnvSpec
+
+EPISODES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One promise."""
+
+    promise: str
+    kept: bool
+    detail: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """A reset or a step, as numpy arrays."""
+
+    obs: np.ndarray
+    state: np.ndarray
+    available: np.ndarray
+    reward: float
+    terminated: bool
+    truncated: bool
+    won: bool
+
+    @classmethod
+    def of(cls, shown: Any) -> Moment:
+        shown = jax.device_get(shown)
+        flags = (bool(np.asarray(shown.terminated)), bool(np.asarray(shown.truncated)), bool(np.asarray(shown.won)))
+        arrays = (np.asarray(shown.obs), np.asarray(shown.state), np.asarray(shown.available))
+        return cls(*arrays, float(np.asarray(shown.reward)), *flags)
+
+    @property
+    def over(self) -> bool:
+        return self.terminated or self.truncated
+
+
+Player = tuple[Callable[[int], Moment], Callable[[np.ndarray, int], Moment]]  # reset with a seed; step with actions and a seed
+
+
+def check(env: Described) -> list[Finding]:
+    """Every promise that can be tested by playing."""
+    spec = env.spec
+    findings = list(_spec(spec))
+    if not all(finding.kept for finding in findings):
+        return findings
+    if isinstance(env, Hosted):
+        host = make_host(env.source, env.arguments)
+        try:
+            return [*findings, *_played(spec, _host_player(host), "given the seed")]
+        finally:
+            host.close()
+    if not isinstance(env, Environment):
+        return [*findings, Finding("it has the methods spec, reset and step", kept=False)]
+    findings += _compiles(env, spec)
+    return [*findings, *_played(spec, _jax_player(env), "given the key")] if all(f.kept for f in findings) else findings
+
+
+def _spec(spec: EnvSpec) -> Iterator[Finding]:
+    sizes = {name: getattr(spec, name) for name in ("n_agents", "n_actions", "obs_size", "state_size", "episode_limit")}
+    wrong = [f"{name}={value}" for name, value in sizes.items() if not (isinstance(value, int) and value >= 1)]
+    yield Finding("sizes in its spec are whole numbers of at least 1", not wrong, ", ".join(wrong))
+
+
+def _compiles(env: Environment, spec: EnvSpec) -> Iterator[Finding]:
+    """A JAX environment must trace, on its own and side by side."""
+    keys = jax.random.split(jax.random.key(0), 2)
+    try:
+        world, _ = jax.eval_shape(jax.vmap(env.reset), keys)
+        again, _ = jax.eval_shape(jax.vmap(env.step), world, jnp.zeros((2, spec.n_agents), jnp.int32), keys)
+    except Exception as error:
+        yield Finding(
+            "it compiles, and several run side by side", kept=False, detail=f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        )
+        return
+    yield Finding("it compiles, and several run side by side", kept=True)
+    before, after = (jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), tree) for tree in (world, again))
+    yield Finding(
+        "a step leaves a world of the same shapes and types", before == after, "" if before == after else f"{before} became {after}"
+    )
+
+
+def _jax_player(env: Environment) -> Player:
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    world: list[Any] = [None]
+
+    def begin(seed: int) -> Moment:
+        world[0], shown = reset(jax.random.key(seed))
+        return Moment.of(shown)
+
+    def go_on(action: np.ndarray, seed: int) -> Moment:
+        world[0], shown = step(world[0], jnp.asarray(action), jax.random.key(seed))
+        return Moment.of(shown)
+
+    return begin, go_on
+
+
+def _host_player(env: HostEnvironment) -> Player:
+    return lambda seed: Moment.of(env.reset(seed)), lambda action, seed: Moment.of(env.step(action))
+
+
+def _episode(spec: EnvSpec, player: Player, seed: int) -> list[Moment]:
+    """A random episode, or as much of it as the limit allows."""
+    begin, go_on = player
+    random = np.random.default_rng(seed)
+    moments = [begin(seed)]
+    for t in range(spec.episode_limit):
+        lots = random.random(moments[-1].available.shape) * moments[-1].available
+        moments.append(go_on(lots.argmax(axis=-1), 1000 * seed + t))
+        if moments[-1].over:
+            break
+    return moments
+
+
+def _played(spec: EnvSpec, player: Player, given: str) -> Iterator[Finding]:
+    began = time.perf_counter()
+    try:
+        episodes = [_episode(spec, player, seed) for seed in range(EPISODES)]
+    except UserError:
+        raise
+    except Exception as error:
+        yield Finding("random episodes can be played", kept=False, detail=f"{type(error).__name__}: {error}")
+        return
+    seconds = time.perf_counter() - began
+    moments = [moment for episode in episodes for moment in episode]
+
+    def every(promise: str, test: Callable[[Moment], bool], tell: Callable[[Moment], str]) -> Finding:
+        broken = next((moment for moment in moments if not test(moment)), None)
+        return Finding(promise, broken is None, "" if broken is None else tell(broken))
+
+    wanted = {"obs": (spec.n_agents, spec.obs_size), "state": (spec.state_size,), "available": (spec.n_agents, spec.n_actions)}
+    for name, shape in wanted.items():
+        yield every(
+            f"{name} always has the shape {shape}",
+            lambda m, n=name, s=shape: getattr(m, n).shape == s,
+            lambda m, n=name: str(getattr(m, n).shape),
+        )
+    yield every("available is true or false", lambda m: m.available.dtype == bool, lambda m: str(m.available.dtype))
+    yield every(
+        "every agent always has an available action",
+        lambda m: bool(m.available.any(axis=-1).all()),
+        lambda m: str(m.available.astype(int).tolist()),
+    )
+    finite = "observations, states and rewards are finite numbers"
+    yield every(
+        finite,
+        lambda m: bool(np.isfinite(m.obs).all() and np.isfinite(m.state).all() and np.isfinite(m.reward)),
+        lambda m: f"reward {m.reward}",
+    )
+    yield every("no moment is both terminated and truncated", lambda m: not (m.terminated and m.truncated), lambda m: "both are true")
+    yield every("a won moment is the last", lambda m: not m.won or m.over, lambda m: "won, but neither terminated nor truncated")
+    fresh = [episode[0] for episode in episodes]
+    yield Finding("a reset starts an episode that is not over, with no reward", all(not m.over and m.reward == 0 for m in fresh))
+    lasting = [len(episode) - 1 for episode in episodes if not episode[-1].over]
+    yield Finding(
+        "every episode ends by its limit",
+        not lasting,
+        f"not over after {lasting[0]} steps: set terminated or truncated there" if lasting else "",
+    )
+    again = _episode(spec, player, 0)
+    same = len(again) == len(episodes[0]) and all(_same(one, other) for one, other in zip(again, episodes[0], strict=True))
+    yield Finding(f"the same episode comes again {given}", same)
+    ends = sum(episode[-1].terminated for episode in episodes)
+    lengths = [len(episode) - 1 for episode in episodes]
+    speed = f"{len(moments) / seconds:,.0f} moments a second one at a time"
+    detail = f"{speed}, episodes of {min(lengths)} to {max(lengths)} steps, {ends} of {EPISODES} terminated"
+    yield Finding("random episodes can be played", kept=True, detail=detail)
+
+
+def _same(one: Moment, other: Moment) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True))
