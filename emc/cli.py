@@ -35,6 +35,7 @@ USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated 
   emc methods                                the methods, a line each
   emc envs                                   the environments, a line each
   emc check-env ENV [--env.field value ...]  does an environment keep its promises? for your own ones
+  emc doctor                                 what is installed here, and what the real StarCraft II still needs
   emc demo                                   train EMC on the gridworld until it wins, and show how
 
 METHOD is one of `emc methods`, ENV one of `emc envs` or your own as module:Class; RUN is a directory like
@@ -403,6 +404,14 @@ def check_env(words: list[str]) -> None:
         raise UserError(f"{words[0]} breaks {broken} of {len(findings)} promises; docs/your-environment.md shows how to keep them")
 
 
+def doctor(words: list[str]) -> None:
+    from emc.doctor import diagnosis
+
+    _parse("emc doctor", Nothing, words)
+    for line in diagnosis():
+        print(line)
+
+
 @dataclasses.dataclass(frozen=True)
 class Nothing:
     """There is nothing to set."""
@@ -449,5 +458,6 @@ COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
     "methods": methods,
     "envs": envs,
     "check-env": check_env,
+    "doctor": doctor,
     "demo": demo,
 }

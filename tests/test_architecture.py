@@ -29,6 +29,7 @@ STAGES = (
     {"report", "display", "tensorboard", "api"},  # show and use what runs write
     {"demo"},
     {"__init__"},
+    {"doctor"},
     {"cli"},
     {"__main__"},
 )

@@ -130,8 +130,9 @@ def _episode(spec: EnvSpec, player: Player, seed: int) -> list[Moment]:
 
 
 def _played(spec: EnvSpec, player: Player, given: str) -> Iterator[Finding]:
-    began = time.perf_counter()
     try:
+        _episode(spec, player, 0)  # compiles what there is to compile
+        began = time.perf_counter()
         episodes = [_episode(spec, player, seed) for seed in range(EPISODES)]
     except UserError:
         raise
