@@ -173,7 +173,7 @@ def _configured(command: str, words: list[str]) -> tuple[Any, Where]:
         frozen=True,
     )
     parts = "; ".join(f"--{kind} {{{','.join(table)}}}" for kind, table in PARTS.items())
-    about = f"Train {method_name} on {env_name}. Constants: --preset {{released,paper}}. Swap a part: {parts}."
+    about = f"Train {method_name} on {env_name}. Constants: --preset {{released,paper,starcraft}}. Swap a part: {parts}."
     given = _parse(f"emc {command} {method_name} {env_name}", flags, rest, flags(Where(), budget_of(task(env_name)), env, method), about)
     where: Where = given.where
     for field, value in task(env_name).fields.items():

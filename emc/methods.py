@@ -3,8 +3,8 @@
 Constants follow the configuration that the authors released for the two small tasks (`EMC_toygame`, `Qplex_toygame`), with gamma = 0.9
 for every method in it, as in its first release; QTRAN, weighted QMIX, MAVEN, RODE and the tuned QMIX keep the 0.99 of their own releases.
 Three things about it are easily missed, so they are said here: it trains EMC with prioritised replay and the baselines without, it runs EMC
-without episodic memory, and nothing of that is in the paper. `PAPER` holds the same methods with the constants of the paper's text. A
-preset never changes with the task: what runs is what was asked for.
+without episodic memory, and nothing of that is in the paper. `PAPER` holds the same methods with the constants of the paper's text,
+`STARCRAFT` with those released for the StarCraft maps. A preset never changes with the task: what runs is what was asked for.
 """
 
 from __future__ import annotations
@@ -179,7 +179,28 @@ PAPER: Mapping[str, Entry] = {
     for name, entry in METHODS.items()
 }
 
-PRESETS: Mapping[str, Mapping[str, Entry]] = {"released": METHODS, "paper": PAPER}
+STARCRAFT_WEIGHT = DecayingWeight(start=0.001, rate=0.9, every=100_000, floor=0.0)  # corridor, 6h_vs_8z and 3s5z_vs_3s6z had their own
+
+
+def on_starcraft(name: str, method: Method) -> Method:
+    """A method with the constants that were released for the StarCraft maps, where that differs from the small tasks."""
+    changes: dict[str, Any] = {"gamma": 0.99, "replay": Uniform()}
+    if method.mixer == TOY_QPLEX:
+        changes["mixer"] = AttentionQPLEX()
+    if method.mixer == TOY_QPLEX or name.startswith("emc"):
+        changes["updates_per_episode"] = 2
+    if name.startswith("emc") and name != "emc-wo-m":
+        changes["memory"] = EpisodicMemory(weight=0.1)
+    if METHODS[name].paper == NOVELTY and name != "emc-wo-c":
+        changes["curiosity"] = dataclasses.replace(method.curiosity, weight=STARCRAFT_WEIGHT)
+    return dataclasses.replace(method, **changes)
+
+
+STARCRAFT: Mapping[str, Entry] = {
+    name: dataclasses.replace(entry, method=on_starcraft(name, entry.method)) for name, entry in METHODS.items()
+}
+
+PRESETS: Mapping[str, Mapping[str, Entry]] = {"released": METHODS, "paper": PAPER, "starcraft": STARCRAFT}
 
 PARTS: Mapping[str, Mapping[str, object]] = {
     "policy": {"recurrent": RecurrentQ(), "maven": Maven(), "rode": Rode()},

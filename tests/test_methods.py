@@ -13,8 +13,8 @@ from emc.curiosity import RND, NoCuriosity, ValueCuriosity
 from emc.errors import UserError
 from emc.losses import TD, CentralTD, Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
-from emc.methods import METHODS, PAPER, PARTS, Method, make_method
-from emc.mixers import QMIX, QPLEX, VDN, Independent, Unrestricted
+from emc.methods import METHODS, PAPER, PARTS, STARCRAFT, Method, make_method
+from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent, Unrestricted
 from emc.optimisers import Adam
 from emc.policies import Maven, RecurrentQ, Rode
 from emc.sampling import Prioritised, Uniform
@@ -152,7 +152,7 @@ def test_a_new_episode_weighs_ten_in_the_released_replay() -> None:
 def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(UserError, match=r"^unknown method 'emc-qplx'; known: [^\n]*Did you mean emc-qplex\?$"):
         make_method("emc-qplx")
-    with pytest.raises(UserError, match=r"^unknown preset 'papers'; known: paper, released. Did you mean paper\?$"):
+    with pytest.raises(UserError, match=r"^unknown preset 'papers'; known: paper, released, starcraft. Did you mean paper\?$"):
         make_method("vdn", "papers")
 
 
@@ -206,3 +206,20 @@ def test_numbers_at_the_edge_of_sense_are_taken(change: dict[str, Any]) -> None:
 def test_methods_can_be_compared_and_hashed() -> None:
     assert hash(METHODS["vdn"].method) == hash(SHARED)
     assert METHODS["emc-vdn"].method != SHARED
+
+
+def test_the_starcraft_preset_has_the_constants_released_for_those_maps() -> None:
+    assert all(entry.method.gamma == 0.99 and entry.method.replay == Uniform() for entry in STARCRAFT.values())
+    twice = {name for name, entry in STARCRAFT.items() if entry.method.updates_per_episode == 2}
+    assert twice == {name for name in METHODS if name.startswith(("emc", "qplex"))}
+    remember = {name for name, entry in STARCRAFT.items() if entry.method.memory == EpisodicMemory(weight=0.1)}
+    assert remember == {name for name in METHODS if name.startswith("emc")} - {"emc-wo-m"}
+    attentive = {name for name, entry in STARCRAFT.items() if entry.method.mixer == AttentionQPLEX()}
+    assert attentive == twice - {"emc-vdn", "emc-qmix"}
+    emc = STARCRAFT["emc-qplex"].method.curiosity
+    assert dataclasses.replace(emc, weight=DecayingWeight()) == ValueCuriosity()
+    weight = dataclasses.asdict(vars(emc)["weight"])
+    assert (weight["start"], weight["rate"], weight["every"], weight["floor"]) == (0.001, 0.9, 100_000, 0.0)
+    unchanged = {"iql", "vdn", "qmix", "qtran", "cw-qmix", "ow-qmix", "maven", "rode", "qmix-tuned"}
+    for name in unchanged:
+        assert dataclasses.replace(STARCRAFT[name].method, gamma=METHODS[name].method.gamma) == METHODS[name].method
