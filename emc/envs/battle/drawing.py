@@ -1,4 +1,4 @@
-"""A battle as a picture: units as circles of their size with a letter for their kind, life and shield as arcs around them."""
+"""A battle as a picture: units as shapes of their size, life and shield as arcs around them."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from emc.envs.battle.view import SIGHT
 ALLY, ENEMY = "#0072B2", "#D55E00"  # blue and vermilion stay apart for every kind of colour vision
 SHIELD, HEAL, BLAST = "#56B4E9", "#009E73", "#E69F00"
 FLOOR, WALL, CLIFF = "#F4F6F3", "#8B939B", "#C9C2B4"
-LETTERS = {
-    "marine": "m",
-    "marauder": "R",
-    "medivac": "+",
-    "stalker": "s",
-    "zealot": "z",
-    "colossus": "C",
-    "zergling": "",
-    "hydralisk": "h",
-    "baneling": "b",
-    "spine crawler": "S",
+SHAPES = {  # corners (0: a circle), turned by, and how the legend writes it
+    "marine": (0, 0.0, "\N{BLACK CIRCLE}"),
+    "marauder": (4, np.pi / 4, "\N{BLACK SQUARE}"),
+    "medivac": (6, 0.0, "\N{BLACK HEXAGON}"),
+    "stalker": (3, 0.0, "\N{BLACK UP-POINTING TRIANGLE}"),
+    "zealot": (4, 0.0, "\N{BLACK DIAMOND}"),
+    "colossus": (5, 0.0, "\N{BLACK PENTAGON}"),
+    "zergling": (3, np.pi, "\N{BLACK DOWN-POINTING TRIANGLE}"),
+    "hydralisk": (4, 0.0, "\N{BLACK DIAMOND}"),
+    "baneling": (0, 0.0, "\N{BLACK CIRCLE}"),
+    "spine crawler": (4, np.pi / 4, "\N{BLACK SQUARE}"),
 }
-
 MARGIN = 1.5  # cells shown around the open ground
 
 
 def draw(axes: Any, battle: Map, army: Army, forces: Forces, vision: int | None = None) -> None:
     """Draw one moment on empty matplotlib axes; `vision`: shade what one agent does not see."""
-    from matplotlib.patches import Arc, Circle
+    from matplotlib.patches import Arc, Circle, RegularPolygon
 
     _ground(axes, battle)
     x, y, life, shield = (np.asarray(value) for value in (forces.x, forces.y, forces.life, forces.shield))
@@ -52,17 +51,19 @@ def draw(axes: Any, battle: Map, army: Army, forces: Forces, vision: int | None 
                 axes.plot(*at, marker="x", color=colour, markersize=4, alpha=0.35, zorder=2)
             continue
         height = 5 if unit.plane is Plane.AIR else 4
-        axes.add_patch(Circle(at, unit.radius * 0.8, facecolor=colour, edgecolor="white", linewidth=0.6, alpha=0.9, zorder=height))
+        corners, turn, _ = SHAPES[unit.name]
+        body = {"facecolor": colour, "edgecolor": "white", "linewidth": 0.5, "zorder": height}
+        shape = (
+            RegularPolygon(at, corners, radius=unit.radius, orientation=turn, **body) if corners else Circle(at, unit.radius * 0.8, **body)
+        )
+        axes.add_patch(shape)
         arc = {"theta1": 90.0, "zorder": height + 0.1}
-        share = 360.0 * life[number] / unit.life
-        axes.add_patch(Arc(at, 2 * unit.radius, 2 * unit.radius, theta2=90.0 + share, edgecolor="#30363D", linewidth=1.4, **arc))
+        share, size = 360.0 * life[number] / unit.life, 2 * unit.radius + 0.25
+        axes.add_patch(Arc(at, size, size, theta2=90.0 + share, edgecolor="#30363D", linewidth=1.3, **arc))
         if unit.shield and shield[number] > 0:
-            size = 2 * unit.radius + 0.3
+            size += 0.35
             share = 360.0 * shield[number] / unit.shield
             axes.add_patch(Arc(at, size, size, theta2=90.0 + share, edgecolor=SHIELD, linewidth=1.6, **arc))
-        if LETTERS[unit.name]:
-            weight = {"ha": "center", "va": "center", "fontweight": "bold", "zorder": height + 0.2}
-            axes.text(*at, LETTERS[unit.name], color="white", fontsize=7, **weight)
     if vision is not None:
         _vision(axes, x[vision], y[vision], alive=bool(life[vision] > 0))
     _count(axes, battle, army, life)
@@ -121,11 +122,14 @@ def _vision(axes: Any, x: float, y: float, alive: bool) -> None:
 
 
 def _count(axes: Any, battle: Map, army: Army, life: np.ndarray) -> None:
-    """Who is left, below the ground."""
-    x0, y0, x1, _ = _frame(battle)
+    """Which shape is what, above the ground, and who is left, below it."""
+    x0, y0, x1, y1 = _frame(battle)
     alive, n = life > 0, army.n_allies
     line = {"va": "bottom", "fontsize": 9, "color": "white", "fontweight": "bold", "zorder": 9}
     axes.text(x0 + 0.4, y0 + 0.2, f"agents {alive[:n].sum()}/{n}", ha="left", **line | {"bbox": _label(ALLY)})
+    kinds = dict.fromkeys(unit.name for unit in army.units)
+    legend = "   ".join(f"{SHAPES[kind][2]} {kind}" for kind in kinds)
+    axes.text((x0 + x1) / 2, y1 - 0.2, legend, ha="center", **line | {"fontsize": 8, "va": "top"})
     axes.text(x1 - 0.4, y0 + 0.2, f"enemy {alive[n:].sum()}/{army.size - n}", ha="right", **line | {"bbox": _label(ENEMY)})
 
 
