@@ -20,11 +20,15 @@ from typing import Any
 import numpy as np
 import studies
 
+from emc.report.curves import as_png, group_runs, plot_curves
+from emc.runs.directory import RunDirectory
 from emc.runs.jsonl import read_metrics
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
 KEPT = ("manifest.json", "metrics.jsonl", "maps.jsonl", "speed.jsonl")
+HUNT = (-20.0, 41.0)  # untrained agents earn far less, which would flatten everything else
+CURVES = {"gridworld-p2": (-0.02, 1.02), "predator-prey": HUNT, "predator-prey-baselines": HUNT}  # studies shown as curves, and their scale
 HOLDS = 10  # evaluations in a row, all won entirely, that count as having won
 
 
@@ -161,6 +165,17 @@ def n_step_game(groups: dict[str, list[Kept]]) -> list[str]:
     return lines
 
 
+def draw_curves(study: str) -> str:
+    """The study's learning curves as a picture beside the page, and the line that shows it."""
+    runs = [RunDirectory.open(path.parent) for path in sorted((RESULTS / study).glob("*/manifest.json"))]
+    target = PAGE.parent / "figures" / f"{study}.png"
+    target.parent.mkdir(exist_ok=True)
+    figure = plot_curves(group_runs(runs))
+    figure.axes[0].set_ylim(CURVES[study])
+    target.write_bytes(as_png(figure))
+    return f"![Learning curves of {study}: median over seeds and the middle half of them](figures/{study}.png)"
+
+
 def commands(groups: dict[str, list[Kept]]) -> list[str]:
     """The exact commands, and the commit each ran at."""
     rows: set[str] = set()
@@ -248,6 +263,7 @@ def page() -> str:
             continue
         reading = ROOT / "experiments" / f"{study}.md"
         parts.append(f"## {title}\n\n" + "\n".join(table(groups)))
+        parts += [draw_curves(study)] if study in CURVES else []
         if reading.exists():
             parts.append(reading.read_text().rstrip())
         parts.append("Commands:\n\n" + "\n".join(commands(groups)))
