@@ -86,6 +86,8 @@ def imported(source: str) -> Callable[..., Any]:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise UserError(f"{source}: there is no module {error.name!r} here or among the installed ones") from error
+    except Exception as error:  # whatever the user's module does wrong while it is imported
+        raise UserError(f"{source}: importing {module} raised {type(error).__name__}: {error}") from error
     table = {key: value for key, value in vars(found).items() if inspect.isclass(value)}
     return lookup(f"class in {module}", name, table)
 

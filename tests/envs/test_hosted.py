@@ -67,6 +67,13 @@ def test_what_is_no_environment_is_refused_in_one_line(source: str, message: str
     assert "\n" not in str(error.value)
 
 
+def test_a_module_that_cannot_be_imported_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_env_module.py").write_text("class Env:\n    def reset(self:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="importing broken_env_module raised SyntaxError"):
+        make_host("broken_env_module:Env", "")
+
+
 def test_a_moment_survives_the_wire_and_a_wrong_shape_does_not() -> None:
     spec = Race.spec
     now = HostTimestep([[1, 2], [3, 4]], [5, 6], [[True, False, True]] * 2, 0.1, terminated=True, won=True)
