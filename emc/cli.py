@@ -388,6 +388,8 @@ def envs(words: list[str]) -> None:
     width = max(map(len, TASKS))
     for name, entry in TASKS.items():
         print(f"{name:<{width}}  {entry.description}")
+    families = ("smax/MAP", "jaxmarl/NAME", "pettingzoo/MODULE", "smac/MAP", "smacv2/MAP", "smaclite/MAP", "pymarl/module:callable")
+    print(f"\nOf other packages, where installed: {', '.join(families)}. Your own: module:Class (docs/your-environment.md).")
 
 
 def check_env(words: list[str]) -> None:

@@ -15,6 +15,7 @@ PACKAGES = {
     "pysc2": ("needed by both", "comes with them; with protobuf older than 3.21"),
     "smaclite": ("a light copy of SMAC", "pip install git+https from the repository uoe-agents/smaclite"),
     "pettingzoo": ("PettingZoo's environments", "pip install pettingzoo, or the package of one environment, such as mpe2"),
+    "jaxmarl": ("SMAX and JaxMARL's others", "pip install 'emc-marl[smax]'"),
     "tensorboard": ("curves in TensorBoard", "pip install tensorboard"),
 }
 

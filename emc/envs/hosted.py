@@ -75,7 +75,7 @@ def make_host(source: str, arguments: str) -> HostEnvironment:
 
 
 def imported(source: str) -> Callable[..., Any]:
-    """The class that `module:Class` names; modules in the current directory count."""
+    """The class, or the function that makes one, that `module:name` names; modules in the current directory count."""
     module, colon, name = source.partition(":")
     if not (colon and module and name):
         raise UserError(f"{source!r} is not module:Class: name your environment like my_module:MyEnvironment")
@@ -88,8 +88,14 @@ def imported(source: str) -> Callable[..., Any]:
         raise UserError(f"{source}: there is no module {error.name!r} here or among the installed ones") from error
     except Exception as error:  # whatever the user's module does wrong while it is imported
         raise UserError(f"{source}: importing {module} raised {type(error).__name__}: {error}") from error
-    table = {key: value for key, value in vars(found).items() if inspect.isclass(value)}
+    table = {key: value for key, value in vars(found).items() if callable(value) and not key.startswith("_")}
     return lookup(f"class in {module}", name, table)
+
+
+def foreign(source: str) -> bool:
+    """Whether making this environment runs code that nobody but the user can vouch for."""
+    family, _, name = source.rpartition("/")
+    return ":" in source or (family == "pettingzoo" and name.partition(".")[0] not in KNOWN_ZOOS)
 
 
 def runs_in_jax(kind: Callable[..., Any]) -> bool:
@@ -102,7 +108,7 @@ def _pymarl(package: str) -> Callable[[str, dict[str, Any]], HostEnvironment]:
     def make(name: str, fields: dict[str, Any]) -> HostEnvironment:
         from emc.envs.pymarl import PyMARL
 
-        return PyMARL(package, name, fields)
+        return PyMARL.called(name, **fields) if package == "pymarl" else PyMARL.made(package, name, **fields)
 
     return make
 
@@ -113,7 +119,9 @@ def _pettingzoo(name: str, fields: dict[str, Any]) -> HostEnvironment:
     return PettingZoo(name, **fields)
 
 
+KNOWN_ZOOS = ("pettingzoo", "mpe2")  # packages of PettingZoo's own makers
 FAMILIES: Mapping[str, Callable[[str, dict[str, Any]], HostEnvironment]] = {
+    "pymarl": _pymarl("pymarl"),
     "smac": _pymarl("smac"),
     "smacv2": _pymarl("smacv2"),
     "smaclite": _pymarl("smaclite"),

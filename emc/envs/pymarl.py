@@ -1,4 +1,4 @@
-"""Environments with the interface of PyMARL: StarCraft II through SMAC or SMACv2, and SMAClite.
+"""Environments with the interface of PyMARL: StarCraft II through SMAC or SMACv2, SMAClite, and any other (`pymarl/module:callable`).
 
 They agree on names and differ in details: tuples of three or five, integers that must be Python's own, missing methods and keys, time
 limits inside or missing. All of that ends here. As in PyMARL's default, reaching the time limit counts as the end of the task, a defeat,
@@ -8,11 +8,13 @@ unless the environment says that the episode only was cut.
 from __future__ import annotations
 
 import importlib
+import math
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
+from emc.envs.hosted import imported
 from emc.errors import UserError
 from emc.types import EnvSpec, HostTimestep
 
@@ -27,23 +29,23 @@ LITE_LIMIT = 120  # SMAClite has no time limit of its own
 class PyMARL:
     """One such environment behind `HostEnvironment`."""
 
-    def __init__(self, package: str, name: str, fields: dict[str, Any]):
-        fields = dict(fields)
-        limit = fields.pop("episode_limit", None)
-        self.env = self._made(package, name, fields)
-        self.spec = self._sizes(limit)
+    def __init__(self, env: Any, episode_limit: int | None = None, won: str = "battle_won", starcraft: bool = True):
+        self.env, self.won = env, won
+        self.spec = self._sizes(episode_limit, starcraft)
         self.time = 0
 
     @classmethod
-    def around(cls, env: Any, episode_limit: int | None = None) -> PyMARL:
-        """The adapter around an environment that exists already."""
-        self = cls.__new__(cls)
-        self.env = env
-        self.spec, self.time = self._sizes(episode_limit), 0
-        return self
+    def made(cls, package: str, name: str, episode_limit: int | None = None, **fields: Any) -> PyMARL:
+        """StarCraft II or a copy of it, by the name of its map."""
+        return cls(cls._starcraft(package, name, fields), episode_limit)
+
+    @classmethod
+    def called(cls, source: str, episode_limit: int | None = None, won: str = "", **fields: Any) -> PyMARL:
+        """Any other, by what constructs it; `won` is the entry of its `info` that tells of a win, if there is one."""
+        return cls(imported(source)(**fields), episode_limit, won, starcraft=False)
 
     @staticmethod
-    def _made(package: str, name: str, fields: dict[str, Any]) -> Any:
+    def _starcraft(package: str, name: str, fields: dict[str, Any]) -> Any:
         # Imported only when asked for: SMAC and SMACv2 cannot be imported side by side.
         try:
             if package == "smac":
@@ -55,11 +57,11 @@ class PyMARL:
         except (ImportError, AttributeError) as error:
             raise UserError(f"{package}/{name} needs {WANTED[package]} ({error}). `emc doctor` says what is missing") from error
 
-    def _sizes(self, limit: int | None) -> EnvSpec:
+    def _sizes(self, limit: int | None, starcraft: bool) -> EnvSpec:
         info: dict[str, Any] = self.env.get_env_info() if hasattr(self.env, "get_env_info") else {}
 
         def size(key: str, attribute: str) -> int:
-            return int(info[key] if key in info else getattr(self.env, attribute))
+            return math.prod(np.atleast_1d(info[key] if key in info else getattr(self.env, attribute)).tolist())  # images are flattened
 
         return EnvSpec(
             n_agents=size("n_agents", "n_agents"),
@@ -68,8 +70,9 @@ class PyMARL:
             state_size=size("state_shape", "state_size"),
             episode_limit=limit or int(info.get("episode_limit", getattr(self.env, "episode_limit", LITE_LIMIT))),
             unit_size=int(info.get("unit_dim", 0) or _unit_size(self.env)),
-            idle_actions=(1, 0),
-            move_actions=(2, 3, 4, 5),
+            winnable=bool(self.won),
+            idle_actions=(1, 0) if starcraft else (),
+            move_actions=(2, 3, 4, 5) if starcraft else (),
         )
 
     def reset(self, seed: int) -> HostTimestep:
@@ -88,7 +91,7 @@ class PyMARL:
         reward, terminated, info = (answer[1], answer[2], answer[4]) if len(answer) == 5 else answer
         cut = bool(info.get("episode_limit", False))
         over = bool(terminated) or self.time >= self.spec.episode_limit
-        return self._shown(float(reward), terminated=over and not cut, truncated=over and cut, won=bool(info.get("battle_won", False)))
+        return self._shown(float(reward), terminated=over and not cut, truncated=over and cut, won=bool(info.get(self.won, False)))
 
     def close(self) -> None:
         """Quit the game."""
@@ -97,8 +100,8 @@ class PyMARL:
     def _shown(self, reward: float = 0.0, terminated: bool = False, truncated: bool = False, won: bool = False) -> HostTimestep:
         available = np.asarray(self.env.get_avail_actions()).astype(bool)
         available[~available.any(axis=1), 0] = True  # an agent must be able to do something
-        obs, state = np.asarray(self.env.get_obs(), np.float32), np.asarray(self.env.get_state(), np.float32)
-        return HostTimestep(obs, state, available, reward, terminated, truncated, won)
+        obs = np.asarray(self.env.get_obs(), np.float32).reshape(self.spec.n_agents, -1)
+        return HostTimestep(obs, np.ravel(self.env.get_state()), available, reward, terminated, truncated, won)
 
 
 def _unit_size(env: Any) -> int:

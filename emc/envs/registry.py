@@ -12,6 +12,7 @@ from emc.envs.base import Described
 from emc.envs.battle import MAPS, Battle, describe
 from emc.envs.gridworld import Gridworld
 from emc.envs.hosted import FAMILIES, Hosted, imported, runs_in_jax
+from emc.envs.jaxmarl import JaxMARL
 from emc.envs.matrix import NStepGame, OneStepGame, TwoStepGame
 from emc.envs.predator_prey import PredatorPrey
 from emc.names import lookup
@@ -37,15 +38,15 @@ class Task:
         return self.kind(**self.fields, **fields)
 
 
+STARCRAFT = (2_000_000, 10_000, 32)  # steps, steps between tests and test episodes of StarCraft-like maps
+USUAL = (1_000_000, 10_000, 16)  # the same where nothing else is known
+
+
 def _battles() -> list[Task]:
     """Every map as a task."""
-    return [
-        Task(name, Battle, 2_000_000, 10_000, 32, f"StarCraft-like battle: {describe(battle)}", {"map": name})
-        for name, battle in MAPS.items()
-    ]
+    return [Task(name, Battle, *STARCRAFT, f"StarCraft-like battle: {describe(battle)}", {"map": name}) for name, battle in MAPS.items()]
 
 
-USUAL = (1_000_000, 10_000, 16)  # steps, steps between tests and test episodes where nothing else is known
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
@@ -58,18 +59,27 @@ TASKS: Mapping[str, Task] = {
     )
 }
 
+COMPILED_FAMILIES = {"smax": STARCRAFT, "jaxmarl": USUAL}  # of JaxMARL, and their usual experiments
+
 
 def task(name: str) -> Task:
     """The task called `name`; also `module:Class`, `family/name`, and what installed packages offer as `emc.environments`."""
     if name not in TASKS:
         offered = {point.name: point.value for point in importlib.metadata.entry_points(group="emc.environments")}
         source = offered.get(name, name)
+        if "/" in source:
+            return _of_family(name, source)
         if ":" in source:
             return _custom(name, source)
-        if "/" in source:
-            lookup("family of environments", source.partition("/")[0], FAMILIES)
-            return _hosted(name, source)
     return lookup("environment", name, TASKS)
+
+
+def _of_family(name: str, source: str) -> Task:
+    family = source.partition("/")[0]
+    lookup("family of environments", family, {**FAMILIES, **COMPILED_FAMILIES})
+    if family in COMPILED_FAMILIES:
+        return Task(name, JaxMARL, *COMPILED_FAMILIES[family], f"{source} of JaxMARL", {"source": source})
+    return _hosted(name, source)
 
 
 def _custom(name: str, source: str) -> Task:

@@ -13,7 +13,8 @@ from typing import Any
 
 from emc import curiosity, losses, memory, mixers, optimisers, policies, sampling, schedules
 from emc.envs.base import Described
-from emc.envs.hosted import Hosted, imported
+from emc.envs.hosted import Hosted, foreign, imported
+from emc.envs.jaxmarl import JaxMARL
 from emc.envs.registry import TASKS
 from emc.errors import RunError, UserError
 from emc.methods import Method
@@ -50,7 +51,7 @@ _TRUSTED: dict[str, Callable[..., Any]] = {}  # classes outside the package that
 
 def trust(source: str) -> None:
     """Let manifests name a class of one's own, which is code that reading them will run."""
-    _TRUSTED[source] = imported(source)
+    _TRUSTED[source] = imported(source.rpartition("/")[2]) if ":" in source else Hosted
 
 
 def _accept(env: Described) -> None:
@@ -66,7 +67,7 @@ def _source(value: Any) -> str:
 
 
 def _check_trusted(source: str) -> None:
-    if ":" in source and source not in _TRUSTED:
+    if foreign(source) and source not in _TRUSTED:
         raise RunError(f"this run's environment is code outside emc, {source}: if you trust it, add --trust {source}")
 
 
@@ -74,7 +75,7 @@ def _types() -> Mapping[str, Callable[..., Any]]:
     modules = (curiosity, losses, memory, mixers, optimisers, policies, sampling, schedules)
     found: dict[str, Callable[..., Any]] = {"RunConfig": RunConfig, "Method": Method, "Budget": Budget}
     found |= {name: kind for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and is_dataclass(kind)}
-    return found | {task.kind.__name__: task.kind for task in TASKS.values()} | {"Hosted": Hosted}
+    return found | {task.kind.__name__: task.kind for task in TASKS.values()} | {"Hosted": Hosted, "JaxMARL": JaxMARL}
 
 
 def to_json(value: Any) -> Any:

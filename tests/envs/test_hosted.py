@@ -234,7 +234,7 @@ class OldStyle:
 
 @pytest.mark.parametrize("kind", ["smac", "smaclite", "broken"])
 def test_the_pymarl_adapter_hides_the_differences(kind: str) -> None:
-    env = PyMARL.around(OldStyle(kind), episode_limit=5)
+    env = PyMARL(OldStyle(kind), episode_limit=5)
     assert dataclasses.astuple(env.spec)[:5] == (2, 7, 3, 4, 5)
     now = env.reset(3)
     assert now.available.dtype == bool
@@ -248,7 +248,7 @@ def test_the_pymarl_adapter_hides_the_differences(kind: str) -> None:
 def test_a_time_limit_that_only_cuts_is_a_truncation() -> None:
     old = OldStyle("smac")
     old.step = lambda actions: (0.0, True, {"episode_limit": True})
-    env = PyMARL.around(old)
+    env = PyMARL(old)
     env.reset(0)
     now = env.step(np.array([1, 0]))
     assert (now.terminated, now.truncated) == (False, True)
