@@ -86,9 +86,11 @@ def test_help_teaches_every_field_and_where_its_default_comes_from(capsys: pytes
 
 def test_methods_and_environments_are_listed_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     main(["methods"])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(emc.METHODS)
     main(["envs"])
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(emc.METHODS) + len(emc.TASKS)
+    listed, other = capsys.readouterr().out.split("\n\n")
+    assert [line.split()[0] for line in listed.splitlines()] == list(emc.TASKS)
+    assert "smax/MAP" in other
 
 
 def test_a_plan_adds_up_and_grows_with_seeds(capsys: pytest.CaptureFixture[str]) -> None:
