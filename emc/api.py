@@ -12,7 +12,7 @@ import numpy as np
 
 from emc.envs import make_env
 from emc.envs.base import Described
-from emc.envs.registry import Task, task
+from emc.envs.registry import Task, task, task_of
 from emc.errors import UserError
 from emc.methods import Method, make_method
 from emc.parts import Actors
@@ -37,7 +37,7 @@ def train(
     seeds: int | tuple[int, ...] = 1,
     root: str | Path = "runs",
     method_name: str = "custom",
-    env_name: str = "custom",
+    env_name: str = "",
     keeping: Keeping = Keeping(),
     display: Display = Silent(),
     command: str = "",
@@ -45,16 +45,18 @@ def train(
 ) -> RunDirectory:
     """Train a method on an environment; `seeds` is how many, or which.
 
-    `steps`, `evaluate_every`, `test_episodes` and `parallel_envs` override the task's own.
+    `steps`, `evaluate_every`, `test_episodes` and `parallel_envs` override the task's own; an environment with changed fields is still of
+    its task.
     """
-    default = budget_of(task(env)) if isinstance(env, str) else Budget()
+    known = task(env) if isinstance(env, str) else task_of(env)
+    default = budget_of(known) if known else Budget()
     unknown = set(budget) - {field.name for field in dataclasses.fields(Budget)}
     if unknown:
         raise UserError(f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(f.name for f in dataclasses.fields(Budget))}")
     config = RunConfig(
         method_name=method if isinstance(method, str) else method_name,
         method=make_method(method, preset) if isinstance(method, str) else method,
-        env_name=env if isinstance(env, str) else env_name,
+        env_name=env if isinstance(env, str) else env_name or (known.name if known else "custom"),
         env=make_env(env) if isinstance(env, str) else env,
         budget=dataclasses.replace(default, **budget),
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
@@ -65,8 +67,9 @@ def train(
 class LoadedPolicy:
     """Trained agents, acting greedily; call `reset` at the start of every episode."""
 
-    def __init__(self, actors: Actors, env: Described, seed: int = 0):
+    def __init__(self, actors: Actors, env: Described, seed: int = 0, step: int = 0, warnings: tuple[str, ...] = ()):
         self.actors, self.env, self.spec, self.seed = actors, env, env.spec, seed
+        self.step, self.warnings = step, warnings  # of training, and a line for each newer checkpoint that could not be used
         self._key = jax.random.key(seed)
         self._step = jax.jit(act_greedily)
         self._carry: Any = None
@@ -105,8 +108,8 @@ def load(run: str | Path, seed: int | None = None) -> LoadedPolicy:
     chosen = config.seeds[0] if seed is None else seed
     if chosen not in config.seeds:
         raise UserError(f"seed {seed} was not trained in this run; it has {', '.join(map(str, config.seeds))}")
-    state = directory.latest_checkpoint(jax.eval_shape(loop_of(config).init)).tree
-    actors = actors_of(config.method, state.learner)
+    restored = directory.latest_checkpoint(jax.eval_shape(loop_of(config).init))
+    actors = actors_of(config.method, restored.tree.learner)
     if len(config.seeds) > 1:
         actors = jax.tree.map(lambda x: x[config.seeds.index(chosen)], actors)
-    return LoadedPolicy(jax.tree.map(jnp.asarray, actors), config.env, chosen)
+    return LoadedPolicy(jax.tree.map(jnp.asarray, actors), config.env, chosen, restored.step, tuple(restored.warnings))

@@ -44,6 +44,7 @@ runs/gridworld/emc-vdn/20260101-120000-abc123.
 
 
 MOST_SEEDS, MOST_EPISODES = 1_000, 100_000
+SIDE_BY_SIDE = 256  # episodes that `evaluate` plays at once
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -106,22 +107,27 @@ def train(words: list[str]) -> None:
 def resume(words: list[str]) -> None:
     from emc.display import display_for_this_terminal
     from emc.runs.directory import RunDirectory
-    from emc.runs.session import Keeping, config_of, resume
+    from emc.runs.session import config_of, keeping_of, resume
+    from emc.tensorboard import EVENTS
 
     flags = _parse("emc resume RUN", ResumeFlags, _take(words, "RUN"))
     run = RunDirectory.open(words[0])
     prepare_jax()
-    display = _with_tensorboard(display_for_this_terminal(config_of(run).env.spec.winnable), flags.tensorboard)
-    _trained(lambda: resume(run.path, Keeping(flags.checkpoint_minutes, flags.keep_checkpoints), display))
+    tensorboard = flags.tensorboard or (run.path / EVENTS).is_dir()
+    display = _with_tensorboard(display_for_this_terminal(config_of(run).env.spec.winnable), tensorboard)
+    usual = keeping_of(run)
+    given = {"checkpoint_minutes": flags.checkpoint_minutes, "keep_checkpoints": flags.keep_checkpoints}
+    keeping = dataclasses.replace(usual, **{name: value for name, value in given.items() if value is not None})
+    _trained(lambda: resume(run.path, keeping, display))
 
 
 @dataclasses.dataclass(frozen=True)
 class ResumeFlags:
     """Go on from the last good checkpoint."""
 
-    checkpoint_minutes: float = 5.0
-    keep_checkpoints: int = 2
-    tensorboard: bool = False
+    checkpoint_minutes: float | None = None  # default: as when the run began
+    keep_checkpoints: int | None = None  # default: as when the run began
+    tensorboard: bool = False  # event files; written in any case where the run has some
 
 
 def _trained(run: Callable[[], Any]) -> None:
@@ -165,6 +171,10 @@ def _configured(command: str, words: list[str]) -> tuple[Any, Where]:
     chosen, rest = _selections(rest, {"preset", *PARTS})
     method = make_method(method_name, chosen.pop("preset", "released"))
     method = dataclasses.replace(method, **{kind: lookup(kind, name, PARTS[kind]) for kind, name in chosen.items()})
+    for kind, table in PARTS.items():
+        if isinstance(getattr(method, kind), type(table.get("none"))) and any(word.startswith(f"--{kind}.") for word in rest):
+            some = ",".join(name for name in table if name != "none")
+            raise UserError(f"{method_name} has no {kind} whose fields could be set: add one first with --{kind} {{{some}}}")
     env = make_env(env_name)
     flat = tyro.conf.arg(name="")
     flags = dataclasses.make_dataclass(
@@ -228,9 +238,10 @@ def _parse(prog: str, kind: Any, words: list[str], default: Any = None, about: s
 
 def _one_line(box: str) -> str:
     """What an error box says, without the box."""
-    lines = [re.sub(r"[│╭╮╰╯─]", " ", line).strip() for line in box.splitlines()[1:]]
-    blocks = " ".join(line or "\n" for line in lines).split("\n")
-    said = " ".join(blocks[0].split()) or "these flags cannot be understood"
+    lines = [re.sub(r"[│╭╮╰╯─]|-{3,}", " ", line).strip() for line in box.splitlines()[1:]]
+    blocks = [" ".join(block.split()) for block in " ".join(line or "\n" for line in lines).split("\n")]
+    said = next(filter(None, blocks), "") or "these flags cannot be understood"
+    said = re.sub(r"invalid literal for int\(\) with base 10: ('[^']*')", r"\1 is not a whole number", said)
     hints = re.findall(r"--[a-z][\w.-]*", box.partition("Perhaps you meant")[2])
     nearest = f" Perhaps you meant {hints[0]}?" if hints and hints[0] != "--help" else ""
     return f"{said}{'' if said.endswith('.') else '.'}{nearest} Add --help to see every field."
@@ -264,7 +275,6 @@ def evaluate(words: list[str]) -> None:
     import jax.numpy as jnp
     import numpy as np
 
-    from emc.api import load
     from emc.envs.hosted import Hosted
     from emc.envs.workers import Workers
     from emc.training.host_loop import play_hosted
@@ -274,21 +284,34 @@ def evaluate(words: list[str]) -> None:
     if flags.episodes < 1:
         raise UserError(f"--episodes {flags.episodes} must be at least 1")
     if flags.episodes > MOST_EPISODES:
-        raise UserError(f"--episodes {flags.episodes} is more than is played side by side; the most is {MOST_EPISODES}")
-    policy = load(words[0], flags.trained_seed)
+        raise UserError(f"--episodes {flags.episodes} is more than anybody needs; the most is {MOST_EPISODES}")
+    policy = _loaded(Path(words[0]), flags.trained_seed)
     prepare_jax()
     key, never = jax.random.key(flags.seed), jnp.zeros(())
     if isinstance(policy.env, Hosted):
         with contextlib.closing(Workers(policy.env, min(flags.episodes, os.cpu_count() or 1))) as workers:
-            _, outcome = play_hosted(workers, policy.actors, key, never, flags.episodes)
-    else:
-        _, outcome = jax.jit(lambda env, actors: play(env, actors, key, never, flags.episodes))(policy.env, policy.actors)
-    returns = np.asarray(outcome.episode_return)
+            blocks = [play_hosted(workers, policy.actors, key, never, flags.episodes)[1]]
+    else:  # only outcomes leave the compiled program, and not all episodes are played at once: whole ones would fill the memory
+        size = min(flags.episodes, SIDE_BY_SIDE)
+        some = jax.jit(lambda env, actors, key: play(env, actors, key, never, size)[1])
+        blocks = [some(policy.env, policy.actors, jax.random.fold_in(key, i)) for i in range(-(-flags.episodes // size))]
+    outcome = jax.tree.map(lambda *parts: np.concatenate(parts)[: flags.episodes], *blocks)
+    returns = outcome.episode_return
     if policy.spec.winnable:
         print(f"win rate {np.mean(outcome.won):.3f}")
     print(f"return   {np.mean(returns):.3f} (from {returns.min():.3f} to {returns.max():.3f})")
     print(f"length   {np.mean(outcome.length):.1f}")
-    print(f"episodes {flags.episodes}, greedy, complete, agents of seed {policy.seed}")
+    print(f"episodes {flags.episodes}, greedy, complete, agents of seed {policy.seed} after {policy.step:,} steps")
+
+
+def _loaded(run: Path, trained_seed: int | None) -> Any:
+    """A run's agents; what had to be passed over to find them is said."""
+    from emc.api import load
+
+    policy = load(run, trained_seed)
+    for warning in policy.warnings:
+        print(f"emc: skipped a checkpoint: {warning}", file=sys.stderr)
+    return policy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,28 +321,28 @@ class RenderFlags:
     out: Path | None = None  # default: episode.gif in the run directory
     seed: int = 0  # of the episode's randomness
     trained_seed: int | None = None  # which agents, where the run trained several; default: the first
+    vision: int | None = None  # an agent: shade what it does not see (battles)
 
 
 def render(words: list[str]) -> None:
     flags = _parse("emc render RUN", RenderFlags, _take(words, "RUN"))
     prepare_jax()
-    print(_rendered(Path(words[0]), flags.out or Path(words[0]) / "episode.gif", flags.seed, flags.trained_seed))
+    print(_rendered(Path(words[0]), flags.out or Path(words[0]) / "episode.gif", flags.seed, flags.trained_seed, flags.vision))
 
 
-def _rendered(run: Path, out: Path, seed: int = 0, trained_seed: int | None = None) -> Path:
+def _rendered(run: Path, out: Path, seed: int = 0, trained_seed: int | None = None, vision: int | None = None) -> Path:
     import jax
 
-    from emc.api import load
     from emc.envs.base import Drawn, Environment
     from emc.report.animation import animate, record
 
-    policy = load(run, trained_seed)
+    policy = _loaded(run, trained_seed)
     env = policy.env
     if not isinstance(env, Environment):
         raise UserError(f"{run}: its environment runs in worker processes and cannot be drawn here")
     if not isinstance(env, Drawn):
         raise UserError(f"{run}: its environment cannot be drawn. Give it the methods occupancy, draw and draw_outlines of emc.envs.base")
-    animate(env, record(env, policy.actors, jax.random.key(seed)), out)
+    animate(env, record(env, policy.actors, jax.random.key(seed)), out, vision)
     return out
 
 

@@ -95,20 +95,23 @@ class LiveDisplay:
 
 
 class PlainDisplay:
-    """A line now and then."""
+    """A line now and then, and one at the end."""
 
     def __init__(self, winnable: bool):
-        self.winnable, self.last, self.last_steps = winnable, -PLAIN_SECONDS, -1
+        self.winnable, self.last = winnable, -PLAIN_SECONDS
+        self.waiting: Status | None = None  # the newest that has not been printed
 
     def begin(self, run: RunDirectory, config: RunConfig) -> None:
         self.note(_headline(run, config))
         self.note("compiling ...")
 
     def show(self, status: Status) -> None:
-        if status.steps == self.last_steps or (time.monotonic() - self.last < PLAIN_SECONDS and status.steps < status.total_steps):
-            return
-        self.last = time.monotonic()
-        self.last_steps = status.steps
+        self.waiting = status
+        if time.monotonic() - self.last >= PLAIN_SECONDS and status.steps < status.total_steps:
+            self._print(status)
+
+    def _print(self, status: Status) -> None:
+        self.last, self.waiting = time.monotonic(), None
         numbers = ", ".join(f"{title} {value}" for title, value in _shown(status, self.winnable).items())
         self.note(
             f"{status.steps:,} / {status.total_steps:,} steps, {status.steps_per_second:,.0f} steps/s, "
@@ -120,4 +123,5 @@ class PlainDisplay:
             print(line, flush=True)
 
     def end(self) -> None:
-        pass
+        if self.waiting is not None:
+            self._print(self.waiting)

@@ -2,8 +2,9 @@
 
     learner = emc.interop.learner_from_torch(method, spec, {"agent": {...}, "mixer": {...}, "curiosity": {...}, "predictor": {...}})
     batch = emc.interop.episodes_from_pymarl(state=..., obs=..., avail_actions=..., actions=..., reward=..., terminated=..., filled=...)
+    update = jax.jit(emc.update, static_argnums=0)                     # compiled once for all updates of these sizes
     learner = emc.observe(method, learner, batch)                      # write the episodes into the memory, if the method has one
-    learner, lesson = emc.update(method, learner, batch, env_steps)    # one gradient step; lesson.bonus, .priority, .metrics
+    learner, lesson = update(method, learner, batch, env_steps)        # one gradient step; lesson.bonus, .priority, .metrics
     learner = emc.interop.copy_targets(learner)                        # a hard copy now; `update` makes one every `target_interval` steps
     place = emc.interop.networks_of(learner)["agent"]                  # "mixer", "central_agent", "curiosity", "soft_target", ...
     weights = emc.interop.to_torch(place.get(learner))
@@ -19,6 +20,12 @@ Where the released code has one number for both, the inference and the curiosity
     opt_loss -> loss.optimum_weight             nopt_min_loss -> loss.bound_weight       QTRAN's mixing_embed_dim -> loss.width
     emdqn_loss_weight -> memory.weight          target_update_interval -> target_interval, in gradient steps: a copy after every so many;
                                                 the released counter also counts the episodes before the first gradient step
+
+    emdqn_buffer_size -> memory.capacity        emdqn_latent_dim -> memory.key_size
+
+The memory of the released code also holds the state at which a time limit cut an episode, with a return of zero; here it does so with
+`memory.write_cut_states=True`. It looks up in a tree that is built at each copy of the targets: until then it finds nothing of what was
+written since. Here everything is found at once, so call `observe` where the released code would build its tree.
 
 Names and layouts are PyTorch's `state_dict`: linear weights `[out, in]`, GRU weights `[3H, in]` in the gate order reset, update, new.
 """
@@ -49,17 +56,40 @@ from emc.types import EnvSpec, Episodes
 Weights = Mapping[str, Any]
 
 
-def episodes_from_pymarl(*, state: Any, obs: Any, avail_actions: Any, actions: Any, reward: Any, terminated: Any, filled: Any) -> Episodes:
-    """A batch as PyMARL stores it: every array has one entry per moment, and `filled` marks the moment after the last step too."""
-    ended = np.asarray(terminated)[:, :-1, 0].astype(bool)
+def episodes_from_pymarl(
+    *, state: Any, obs: Any, avail_actions: Any, actions: Any, reward: Any, terminated: Any, filled: Any, **others: Any
+) -> Episodes:
+    """A batch as PyMARL stores it: every array has one entry per moment, and `filled` marks the moment after the last step too.
+
+    Whatever else PyMARL stores (`actions_onehot`, `probs`) follows from these and is not read.
+    """
+    arrays = {"state": state, "obs": obs, "avail_actions": avail_actions, "actions": actions}
+    arrays |= {"reward": reward, "terminated": terminated, "filled": filled}
+    found = {name: np.asarray(value) for name, value in arrays.items()}
+    if found["avail_actions"].ndim != 4:
+        raise UserError(f"avail_actions has shape {found['avail_actions'].shape}, expected (episodes, moments, agents, actions)")
+    episodes, moments, agents, choices = found["avail_actions"].shape
+    last = {"state": (-1,), "obs": (agents, -1), "actions": (agents, 1), "reward": (1,), "terminated": (1,), "filled": (1,)}
+    for name, axes in last.items():
+        shape = found[name].shape
+        if len(shape) != 2 + len(axes) or any(
+            wanted not in (-1, size) for wanted, size in zip((episodes, moments, *axes), shape, strict=True)
+        ):
+            expected = ", ".join("any" if size == -1 else str(size) for size in (episodes, moments, *axes))
+            raise UserError(f"{name} has shape {shape}, expected ({expected}): as PyMARL stores it")
+    ended = found["terminated"][:, :-1, 0].astype(bool)
     after_end = np.concatenate([np.zeros_like(ended[:, :1]), np.cumsum(ended, axis=1)[:, :-1] > 0], axis=1)
-    played = np.asarray(filled)[:, :-1, 0].astype(bool) & ~after_end
+    played = found["filled"][:, :-1, 0].astype(bool) & ~after_end
+    there = np.concatenate([played[:, :1], played], axis=1)  # moments before and after a step that was played
+    action = found["actions"][:, :-1, :, 0] * played[..., None]
+    if action.min(initial=0) < 0 or action.max(initial=0) >= choices:
+        raise UserError(f"actions go from {action.min()} to {action.max()}, but there are {choices}")
     return Episodes(
-        obs=jnp.asarray(obs),
-        state=jnp.asarray(state),
-        available=jnp.asarray(avail_actions).astype(bool),
-        action=jnp.asarray(np.asarray(actions)[:, :-1, :, 0] * played[..., None], jnp.int32),
-        reward=jnp.asarray(np.asarray(reward)[:, :-1, 0], jnp.float32) * played,
+        obs=jnp.asarray(np.where(there[:, :, None, None], found["obs"], 0)),
+        state=jnp.asarray(np.where(there[:, :, None], found["state"], 0)),
+        available=jnp.asarray(found["avail_actions"].astype(bool)),
+        action=jnp.asarray(action, jnp.int32),
+        reward=jnp.asarray(np.where(played, found["reward"][:, :-1, 0], 0), jnp.float32),
         terminated=jnp.asarray(ended & played),
         played=jnp.asarray(played),
     )

@@ -9,6 +9,8 @@ from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
 from emc.runs.session import Display, Status
 
+EVENTS = "tensorboard"  # directory in a run
+
 
 class TensorBoardDisplay:
     """Passes everything on to another display and writes scalars on the way."""
@@ -23,7 +25,7 @@ class TensorBoardDisplay:
         self._written: dict[str, float] = {}
 
     def begin(self, run: RunDirectory, config: RunConfig) -> None:
-        self._writer = self._open(str(run.path / "tensorboard"))
+        self._writer = self._open(str(run.path / EVENTS))
         self.inner.begin(run, config)
 
     def show(self, status: Status) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import emc
 from emc.cli import main
+from emc.envs.registry import task_of
 
 SMALL = ["--policy.hidden", "8", "--batch-episodes", "4", "--replay-episodes", "24", "--test-episodes", "3"]
 
@@ -53,6 +54,9 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str
         ("train vdn gridworld --replay-episodes 400000000", "lower --replay-episodes"),
         ("resume nowhere", "no such directory"),
         ("report", "RUN expected"),
+        ("train vdn gridworld --memory.weight 1", "vdn has no memory whose fields could be set: add one first with --memory {episodic}"),
+        ("train vdn gridworld --steps 1e5", "'1e5' is not a whole number"),
+        ("evaluate nowhere --episodes 100001", "the most is 100000"),
         ("evaluate nowhere --episodes 0", "at least 1"),
     ],
 )
@@ -121,15 +125,24 @@ def test_a_run_can_be_trained_evaluated_rendered_reported_and_loaded(tmp_path: P
     (run,) = tmp_path.glob("*/*/*")
     assert f"emc report {run}" in told
     assert "win rate" in emc_command("evaluate", str(run), "--episodes", "5")
+    assert "episodes 300, " in emc_command("evaluate", str(run), "--episodes", "300")
     assert emc_command("render", str(run)).strip() == str(run / "episode.gif")
     assert (run / "episode.gif").read_bytes()[:3] == b"GIF"
     page = emc_command("report", str(run)).strip()
     assert Path(page).read_text().count("data:image") >= 3
 
     policy = emc.load(run)
+    assert policy.step >= 400
+    assert policy.warnings == ()
     env = emc.make_env("gridworld")
     obs, available = np.zeros((2, env.spec.obs_size)), np.zeros((2, 5), bool)
     available[:, 3] = True
     assert policy.act(obs, available).tolist() == [3, 3]
     with pytest.raises(emc.UserError, match="expects"):
         policy.act(obs[:, :3], available)
+
+
+def test_an_environment_with_other_fields_is_still_of_its_task() -> None:
+    assert task_of(emc.make_env("predator-prey", punishment=-1.0)) is emc.TASKS["predator-prey"]
+    assert task_of(emc.make_env("2s3z")) is emc.TASKS["2s3z"]
+    assert task_of(emc.make_env("tests.envs.host_examples:Race")) is None

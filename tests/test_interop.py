@@ -230,3 +230,29 @@ def test_the_action_stored_after_the_last_step_is_padding() -> None:
     arrays["actions"] = np.full_like(arrays["actions"], 2)
     batch = episodes_from_pymarl(**arrays)
     assert np.array_equal(np.asarray(batch.action), np.where(np.asarray(batch.played)[..., None], 2, 0) * np.ones(3, int))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("filled", lambda a: a[..., 0], r"filled has shape .* expected \(4, 7, 1\)"),
+        ("actions", lambda a: a[..., 0], r"actions has shape .* expected \(4, 7, 3, 1\)"),
+        ("reward", lambda a: a[:, :-1], r"reward has shape"),
+        ("avail_actions", lambda a: a[0], r"avail_actions has shape"),
+        ("actions", lambda a: a + 50, r"actions go from 0 to \d+, but there are"),
+    ],
+)
+def test_a_batch_that_is_not_pymarls_is_refused_in_words(name: str, change: Any, message: str) -> None:
+    raw = golden("batch/")
+    with pytest.raises(UserError, match=message):
+        episodes_from_pymarl(**{**raw, name: change(raw[name])})
+
+
+def test_what_pymarl_keeps_beside_the_batch_or_after_its_end_does_not_matter() -> None:
+    raw = golden("batch/")
+    noisy = {name: value.copy() for name, value in raw.items()}
+    noisy["state"][1, 5:], noisy["obs"][1, 5:], noisy["reward"][1, 5:] = np.nan, np.nan, np.nan  # after an episode of four steps
+    for ours, theirs in zip(
+        jax.tree.leaves(episodes_from_pymarl(**noisy, actions_onehot=1)), jax.tree.leaves(episodes_from_pymarl(**raw)), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)

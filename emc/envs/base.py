@@ -41,6 +41,15 @@ class Drawn(Described, Protocol):
 
 
 @runtime_checkable
+class Sighted(Drawn, Protocol):
+    """One whose agents see a part of it that can be shown."""
+
+    def draw_vision(self, axes: Any, world: PyTree, agent: int) -> None:
+        """Shade what an agent does not see, over what `draw` drew."""
+        ...
+
+
+@runtime_checkable
 class Environment(Described, Protocol):
     """A pure JAX environment."""
 

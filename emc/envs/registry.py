@@ -93,6 +93,12 @@ def _hosted(name: str, source: str) -> Task:
     return Task(name, Hosted, *USUAL, f"{source}, in worker processes", {"source": source})
 
 
+def task_of(env: Described) -> Task | None:
+    """The task that an environment belongs to, whatever its other fields; None for one that is not listed."""
+    fits = (entry for entry in TASKS.values() if isinstance(env, entry.kind))  # pyright: ignore[reportArgumentType]
+    return next((entry for entry in fits if all(getattr(env, name) == value for name, value in entry.fields.items())), None)
+
+
 def make_env(name: str, **fields: Any) -> Described:
     """The environment called `name`, with some of its fields changed: `make_env("gridworld", penalty=0.5)`."""
     return task(name).make(**fields)

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, UInt8
 
-from emc.envs.base import Drawn, Environment
+from emc.envs.base import Drawn, Environment, Sighted
+from emc.errors import UserError
 from emc.parts import Actors
 from emc.policies.exploration import act_greedily
 from emc.report.curves import LIGHT, new_figure, pixels
@@ -24,6 +25,7 @@ from emc.types import Timestep
 FRAME_MILLISECONDS = 250
 LAST_FRAME_MILLISECONDS = 2_000
 PIXELS = 512  # along each side
+PALETTE_FRAMES = 8  # whose colours all frames are drawn with, about
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,23 +71,24 @@ def record(env: Environment, actors: Actors, key: PRNGKeyArray) -> list[Moment]:
     return moments
 
 
-def animate(env: Drawn, moments: Sequence[Moment], path: Path) -> None:
-    """Write an episode as a GIF that repeats; the file appears whole or not at all."""
+def animate(env: Drawn, moments: Sequence[Moment], path: Path, vision: int | None = None) -> None:
+    """Write an episode as a GIF that repeats, `vision` through the eyes of one agent; the file appears whole or not at all."""
     from PIL import Image
 
-    frames = [Image.fromarray(frame) for frame in _frames(env, moments)]
-    # One palette for all frames, so that nothing flickers; the first and the last show every colour there is.
-    both = Image.new("RGB", (2 * PIXELS, PIXELS))
-    both.paste(frames[0])
-    both.paste(frames[-1], (PIXELS, 0))
-    palette = both.quantize(64, dither=Image.Dither.NONE)
+    frames = [Image.fromarray(frame) for frame in _frames(env, moments, vision)]
+    # One palette for all frames, so that nothing flickers; from several, since shots and explosions come and go.
+    sample = frames[:: max(1, len(frames) // PALETTE_FRAMES)]
+    strip = Image.new("RGB", (len(sample) * PIXELS, PIXELS))
+    for number, frame in enumerate(sample):
+        strip.paste(frame, (number * PIXELS, 0))
+    palette = strip.quantize(64, dither=Image.Dither.NONE)
     first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     durations = [FRAME_MILLISECONDS] * len(rest) + [LAST_FRAME_MILLISECONDS]
     with explained(path), written_whole(path) as beside:
         first.save(beside, "gif", save_all=True, append_images=rest, duration=durations, loop=0, optimize=True)
 
 
-def _frames(env: Drawn, moments: Sequence[Moment]) -> Generator[UInt8[np.ndarray, "rows columns 3"]]:
+def _frames(env: Drawn, moments: Sequence[Moment], vision: int | None) -> Generator[UInt8[np.ndarray, "rows columns 3"]]:
     figure, (axes,) = new_figure(PIXELS / 128, PIXELS / 128, 1, 1, LIGHT)
     figure.set_dpi(128)
     figure.set_layout_engine("none")
@@ -94,11 +97,21 @@ def _frames(env: Drawn, moments: Sequence[Moment]) -> Generator[UInt8[np.ndarray
     for step, moment in enumerate(moments):
         axes.clear()
         env.draw(axes, moment.world)
+        if vision is not None:
+            _sighted(env, vision).draw_vision(axes, moment.world, vision)
         axes.text(0.04, 0.955, f"step {step}", ha="left", **caption)
         ending = "" if not moment.over else "won" if moment.won else "lost" if env.spec.winnable else "the end"
         axes.text(0.5, 0.955, ending, ha="center", fontweight="bold", **caption)
         axes.text(0.96, 0.955, f"return {moment.episode_return:.4g}", ha="right", **caption)
         yield pixels(figure)
+
+
+def _sighted(env: Drawn, agent: int) -> Sighted:
+    if not isinstance(env, Sighted):
+        raise UserError("this environment cannot show what one agent sees. Give it the method draw_vision of emc.envs.base")
+    if not 0 <= agent < env.spec.n_agents:
+        raise UserError(f"there is no agent {agent}: they are numbered from 0 to {env.spec.n_agents - 1}")
+    return env
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from emc import curiosity, losses, memory, mixers, optimisers, policies, sampling, schedules
 from emc.envs.base import Described
@@ -78,6 +79,28 @@ def _types() -> Mapping[str, Callable[..., Any]]:
     return found | {task.kind.__name__: task.kind for task in TASKS.values()} | {"Hosted": Hosted, "JaxMARL": JaxMARL}
 
 
+def _check_types(kind: Callable[..., Any], fields: Mapping[str, Any]) -> None:
+    """Refuse a record with a field of another type than it says, which a damaged or hand-written manifest may hold."""
+    hints = get_type_hints(kind) if isinstance(kind, type) else {}
+    for name, value in fields.items():
+        if not _fits(value, hints.get(name, Any)):
+            raise RunError(f"the run's manifest cannot be used: {name} of {kind.__name__} is {value!r:.80}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in inner)
+    if origin is tuple:
+        many = inner[:1] * len(value) if inner[1:] == (...,) and isinstance(value, tuple) else inner
+        return isinstance(value, tuple) and len(value) == len(many) and all(map(_fits, value, many))
+    if origin is Literal:
+        return value in inner
+    if hint in (int, float):
+        return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
+    return isinstance(value, hint) if isinstance(hint, type) and hint is not object else True
+
+
 def to_json(value: Any) -> Any:
     """A dataclass with all its fields, recursively."""
     if is_dataclass(value) and not isinstance(value, type):
@@ -99,7 +122,9 @@ def from_json(data: Any) -> Any:
     for source in (kind, str(fields.get("source", "")) if kind == "Hosted" else ""):
         _check_trusted(source)
     try:
-        return lookup("type in the run's manifest", kind, {**_types(), **_TRUSTED})(**fields)
+        made = lookup("type in the run's manifest", kind, {**_types(), **_TRUSTED})
+        _check_types(made, fields)
+        return made(**fields)
     except TypeError as error:
         raise RunError(f"the run's manifest does not fit this version of emc ({error}): use the version that wrote it") from error
     except ValueError as error:

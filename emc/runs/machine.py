@@ -28,11 +28,12 @@ def describe_machine() -> dict[str, Any]:
 
 
 def differences(before: Any) -> str:
-    """What of the machine described before is another now and may change rounding; empty if nothing."""
+    """What of the machine and the package described before is another now and may change numbers; empty if nothing."""
     now = describe_machine()
     known: dict[str, Any] = before if isinstance(before, dict) else {}
     found = {
-        **{name: (known.get("packages", {}).get(name), now["packages"][name]) for name in ("jax", "jaxlib")},
+        **{name: (known.get("packages", {}).get(name), now["packages"][name]) for name in ("emc-marl", "jax", "jaxlib")},
+        "commit": (known.get("commit", {}).get("emc"), now["commit"]["emc"]),
         **{name: (known.get(name), now[name]) for name in ("platform", "device")},
     }
     return ", ".join(f"{name} was {_words(old)}, is {_words(new)}" for name, (old, new) in found.items() if old != new)

@@ -27,7 +27,8 @@ from emc.envs.base import Environment
 from emc.envs.hosted import Hosted
 from emc.errors import RunError, UserError
 from emc.runs.config import RunConfig, from_json, to_json
-from emc.runs.directory import RunDirectory
+from emc.runs.directory import METRICS, RunDirectory
+from emc.runs.jsonl import read_metrics
 from emc.runs.lines import Reading, eval_line, map_line, summary, train_line
 from emc.runs.machine import describe_machine, differences
 from emc.training.host_loop import HostProgram, WorkersFailed
@@ -100,6 +101,7 @@ class Progress:
     evaluated_at: int = -1  # steps at the last evaluation
     logged_at: int = -1  # steps at the last training line
     snapshots: int = 0
+    done: tuple[int, ...] = ()  # seeds that have had their budget and wait for the others: they write no more lines
     finished: bool = False
 
 
@@ -117,28 +119,34 @@ def start(
     """Train from scratch in a new run directory, to the end of the budget or until it is enough."""
     check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
     program = loop_of(config)
-    manifest = {"config": to_json(config), "machine": describe_machine(), "command": command}
+    manifest = {"config": to_json(config), "keeping": dataclasses.asdict(keeping), "machine": describe_machine(), "command": command}
     run = RunDirectory.create(root, config.env_name, config.method_name, manifest)
     with run:
         _Session(run, config, program, keeping, display, enough).drive(program.init(), Progress())
     return run
 
 
-def resume(path: Path, keeping: Keeping = Keeping(), display: Display = Silent()) -> RunDirectory:
-    """Go on from the last good checkpoint."""
+def resume(path: Path, keeping: Keeping | None = None, display: Display = Silent()) -> RunDirectory:
+    """Go on from the last good checkpoint, keeping as much as the run did so far unless told otherwise."""
     run = RunDirectory.open(path)
     config = config_of(run)
     with run:
         check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
+        if not run.steps() and (run.path / END).exists():
+            raise RunError(
+                f"{run.path}: is finished, and its checkpoints are gone. Start a new run; the lines of this one stay as they are."
+            )
         program = loop_of(config)
-        session = _Session(run, config, program, keeping, display)
+        session = _Session(run, config, program, keeping or keeping_of(run), display)
         if not run.steps():
+            display.note("there is no checkpoint yet: the run begins again")
             run.truncate({})
             session.drive(program.init(), Progress())
             return run
         restored = run.latest_checkpoint(jax.eval_shape(program.init))
         try:
             progress = Progress(**restored.meta["progress"])
+            progress = dataclasses.replace(progress, done=tuple(progress.done))
         except (KeyError, TypeError) as error:
             raise RunError(f"{run.path}: its checkpoint was not written by this version of emc. Use the version that made it.") from error
         if progress.finished:
@@ -146,10 +154,20 @@ def resume(path: Path, keeping: Keeping = Keeping(), display: Display = Silent()
         for warning in restored.warnings:
             display.note(f"skipped a checkpoint: {warning}")
         if changed := differences(run.manifest.get("machine")):
-            display.note(f"not the machine this run began on, so its numbers may differ in the last digits: {changed}")
+            display.note(f"not what this run began with, so its numbers may differ: {changed}")
         run.truncate(restored.sizes)
+        session.recall()
         session.drive(jax.tree.map(jnp.asarray, restored.tree), progress)
     return run
+
+
+def keeping_of(run: RunDirectory) -> Keeping:
+    """What a run was asked to keep; as usual where it does not say."""
+    asked: Any = run.manifest.get("keeping")
+    try:
+        return Keeping(float(asked["checkpoint_minutes"]), int(asked["keep_checkpoints"]))
+    except (KeyError, TypeError, ValueError):
+        return Keeping()
 
 
 def loop_of(config: RunConfig) -> Loop:
@@ -185,6 +203,13 @@ class _Session:
         self.count = 1
         self.first_steps = 0
         self.lost = 0
+        self.mark: tuple[float, int] | None = None  # time and steps from which speed is measured: after compiling
+
+    def recall(self) -> None:
+        """Show the numbers that the run was stopped at."""
+        lines = read_metrics(self.run.path / METRICS) if (self.run.path / METRICS).exists() else []
+        newest = {(line["kind"], line["seed"]): line for line in lines}
+        self.latest = summary([*newest.values()]) if newest else {}
 
     def drive(self, state: TrainState, progress: Progress) -> None:
         """Train to the end of the budget, or to an interruption."""
@@ -198,8 +223,9 @@ class _Session:
                     if evaluated:
                         state, progress = self._evaluate(state, progress)
                     elif _steps(state) >= self._next_log(progress):
-                        state, progress = self._log(state, []), dataclasses.replace(progress, logged_at=_steps(state))
+                        state, progress = self._log(state, progress, [])
                     if over or (evaluated and self.enough(self.latest)):
+                        state = self._snapshot(state)
                         self.run.append([{"steps": _steps(state), "reason": "budget" if over else "enough"}], END)
                         self._save(state, dataclasses.replace(progress, finished=True))
                         return
@@ -265,23 +291,35 @@ class _Session:
     def _evaluate(self, state: TrainState, progress: Progress) -> tuple[TrainState, Progress]:
         outcomes = self._by_seed(self.program.evaluate(state, progress.evaluations))
         readings = self._readings(state)
-        state = self._log(state, [eval_line(reading, outcome) for reading, outcome in zip(readings, outcomes, strict=True)])
+        tests = [eval_line(reading, outcome) for reading, outcome in zip(readings, outcomes, strict=True)]
+        state, progress = self._log(state, progress, tests)
         steps = _steps(state)
         speed = {"steps": steps, "seconds": time.monotonic() - self.began, "steps_since_start": steps - self.first_steps}
         self.run.append([speed], SPEED)
-        if steps * SNAPSHOTS >= (progress.snapshots + 1) * self.budget.steps and self.config.env.spec.map_shape != (0, 0):
-            self.run.append([map_line(reading) for reading in readings], MAPS)
-            state = eqx.tree_at(lambda s: s.maps, state, jax.tree.map(jnp.zeros_like, state.maps))
+        if steps * SNAPSHOTS >= (progress.snapshots + 1) * self.budget.steps:
+            state = self._snapshot(state)
             progress = dataclasses.replace(progress, snapshots=steps * SNAPSHOTS // self.budget.steps)
-        return state, dataclasses.replace(progress, evaluations=progress.evaluations + 1, evaluated_at=steps, logged_at=steps)
+        return state, dataclasses.replace(progress, evaluations=progress.evaluations + 1, evaluated_at=steps)
 
-    def _log(self, state: TrainState, tests: list[dict[str, Any]]) -> TrainState:
+    def _snapshot(self, state: TrainState) -> TrainState:
+        """Write the maps of the stretch since the last ones, if there was one."""
+        if self.config.env.spec.map_shape == (0, 0) or not np.any(np.asarray(state.maps.visits)):
+            return state
+        self.run.append([map_line(reading) for reading in self._readings(state)], MAPS)
+        return eqx.tree_at(lambda s: s.maps, state, jax.tree.map(jnp.zeros_like, state.maps))
+
+    def _log(self, state: TrainState, progress: Progress, tests: list[dict[str, Any]]) -> tuple[TrainState, Progress]:
         """Write what training was like since the last line, and the given tests."""
-        lines = [train_line(reading, self.config.method) for reading in self._readings(state)] + tests
-        self.run.append(sorted(lines, key=lambda line: self.config.seeds.index(line["seed"])))
-        self.latest |= summary(lines)
+        readings = self._readings(state)
+        lines = [train_line(reading, self.config.method) for reading in readings] + tests
+        kept = [line for line in lines if line["seed"] not in progress.done]
+        self.run.append(sorted(kept, key=lambda line: self.config.seeds.index(line["seed"])))
+        self.latest = self.latest | summary(lines)
         self._show(state)
-        return eqx.tree_at(lambda s: s.tally, state, jax.tree.map(jnp.zeros_like, state.tally))
+        if tests:  # a seed is done with the test that comes after its last step
+            progress = dataclasses.replace(progress, done=tuple(r.seed for r in readings if int(r.steps) >= self.budget.steps))
+        state = eqx.tree_at(lambda s: s.tally, state, jax.tree.map(jnp.zeros_like, state.tally))
+        return state, dataclasses.replace(progress, logged_at=_steps(state))
 
     def _readings(self, state: TrainState) -> list[Reading]:
         """What each seed has to say, on the host."""
@@ -310,8 +348,11 @@ class _Session:
         self.saved_at = time.monotonic()
 
     def _show(self, state: TrainState) -> None:
-        steps, elapsed = _steps(state), time.monotonic() - self.began
-        speed = (steps - self.first_steps) / max(elapsed, 1e-9)
+        now, steps = time.monotonic(), _steps(state)
+        if self.mark is None and steps > self.first_steps:
+            self.mark = (now, steps)
+        began, first = self.mark or (now, steps)
+        speed = (steps - first) / max(now - began, 1e-9)
         left = (self.budget.steps - self._slowest(state)) / speed if speed > 0 else math.inf
         self.display.show(Status(steps, self.budget.steps, speed, max(left, 0.0), self.latest))
 

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import math
+import shutil
+import signal
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from emc.display import PlainDisplay
 from emc.envs import make_env
 from emc.errors import RunError, UserError
 from emc.methods import Method
 from emc.policies import RecurrentQ
-from emc.runs.config import RunConfig
+from emc.runs.config import RunConfig, from_json, to_json
+from emc.runs.directory import RunDirectory
 from emc.runs.jsonl import read_metrics
 from emc.runs.machine import describe_machine, differences
-from emc.runs.session import END, start
+from emc.runs.session import END, MAPS, Interrupted, Keeping, Silent, Status, keeping_of, resume, start
+from emc.tensorboard import TensorBoardDisplay
 from emc.training.loop import Budget
 
 SMALL = Method(policy=RecurrentQ(hidden=4), batch_episodes=2, replay_episodes=8)
@@ -37,6 +46,7 @@ def test_a_run_ends_when_every_seed_has_had_its_budget_and_tests_all_at_the_end(
         assert steps == sorted(set(steps))
         gaps = [later - earlier for earlier, later in itertools.pairwise(steps)]
         assert max(gaps) <= BUDGET.evaluate_every + ENV.spec.episode_limit
+        assert [number for number in steps if number >= BUDGET.steps] == steps[-1:]  # a seed that waits for the others says no more
     assert all(len(line["won"]) == BUDGET.test_episodes for line in lines if line["kind"] == "eval")
     assert [line["reason"] for line in read_metrics(run.path / END)] == ["budget"]
 
@@ -53,6 +63,11 @@ def test_a_run_may_end_when_it_is_enough(tmp_path: Path) -> None:
     assert end["reason"] == "enough"
     assert end["steps"] < BUDGET.steps
     assert len(run.steps()) == 1
+    visits = sum(np.sum(line["visits"]) for line in read_metrics(run.path / MAPS))
+    lines = [line for line in read_metrics(run.path / "metrics.jsonl") if line["kind"] == "train"]
+    assert visits == sum(
+        ENV.spec.n_agents * max(line["steps"] for line in lines if line["seed"] == seed) for seed in (0, 1)
+    )  # to the last step
 
 
 def test_numbers_that_are_not_finite_stop_the_run_and_the_first_is_named(tmp_path: Path) -> None:
@@ -100,3 +115,114 @@ def test_going_on_with_other_versions_says_so() -> None:
     other = {**machine, "packages": {**machine["packages"], "jax": "0.1"}, "device": {"platform": "gpu", "kind": "X", "count": 1}}
     assert differences(other).startswith(f"jax was 0.1, is {machine['packages']['jax']}, device was gpu X 1, is ")
     assert "jax was None" in differences("nothing we know")
+    assert differences({**machine, "commit": {"emc": "abc"}}).startswith("commit was abc")
+    assert differences({**machine, "packages": {**machine["packages"], "emc-marl": "0.0"}}).startswith("emc-marl was 0.0")
+
+
+class Watching(Silent):
+    """Remembers what it was shown."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.shown: list[Status] = []
+
+    def show(self, status: Status) -> None:
+        self.shown.append(status)
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+
+
+def cut_short(tmp_path: Path, keeping: Keeping = Keeping()) -> Path:
+    """A run as Ctrl-C after the second test leaves it."""
+    tests = itertools.count()
+
+    def interrupt(latest: dict[str, float]) -> bool:
+        if next(tests) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return False
+
+    with pytest.raises(Interrupted) as stop:
+        start(config(seeds=(0,)), tmp_path, keeping, enough=interrupt)
+    return stop.value.run.path
+
+
+def test_going_on_keeps_as_much_as_the_run_was_asked_to_and_shows_where_it_was(tmp_path: Path) -> None:
+    path = cut_short(tmp_path, Keeping(checkpoint_minutes=0.0, keep_checkpoints=3))
+    assert len(RunDirectory.open(path).steps()) == 3
+    display = Watching()
+    before = [line for line in read_metrics(path / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    resume(path, display=display)
+    assert len(RunDirectory.open(path).steps()) == 3
+    assert display.shown[0].latest["eval_return"] == pytest.approx(np.mean(before["return"]))
+    assert keeping_of(RunDirectory(path, {"keeping": {"keep_checkpoints": "many"}})) == Keeping()
+
+
+def test_a_finished_run_without_checkpoints_keeps_its_lines(tmp_path: Path) -> None:
+    run = start(config(seeds=(0,)), tmp_path)
+    shutil.rmtree(run.path / "checkpoints")
+    before = (run.path / "metrics.jsonl").read_bytes()
+    with pytest.raises(RunError, match="is finished, and its checkpoints are gone"):
+        resume(run.path)
+    assert (run.path / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_that_never_came_to_a_checkpoint_begins_again_and_says_so(tmp_path: Path) -> None:
+    path = cut_short(tmp_path)
+    shutil.rmtree(path / "checkpoints")
+    display = Watching()
+    resume(path, display=display)
+    assert display.notes == ["there is no checkpoint yet: the run begins again"]
+    whole = start(config(seeds=(0,)), tmp_path / "other")
+    assert (path / "metrics.jsonl").read_bytes() == (whole.path / "metrics.jsonl").read_bytes()
+
+
+def test_time_left_is_not_guessed_from_compiling(tmp_path: Path) -> None:
+    display = Watching()
+    start(config(seeds=(0,)), tmp_path, display=display)
+    assert display.shown[0].seconds_left == math.inf
+    assert display.shown[-1].seconds_left == 0.0
+
+
+def test_the_last_plain_line_is_about_the_last_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = start(config(seeds=(0,)), tmp_path, display=PlainDisplay(winnable=True))
+    last = [line for line in read_metrics(run.path / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1].startswith(f"{last['steps']} / 150 steps")
+    assert f"test return {np.mean(last['return']):.3g}" in printed[-1]
+    assert sum(line.startswith(f"{last['steps']} /") for line in printed) == 1
+
+
+def test_tensorboard_gets_every_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensorboard = pytest.importorskip("tensorboardX", reason="the extra `tensorboard` is not installed")
+    written: list[tuple[str, float, int]] = []
+    monkeypatch.setattr(tensorboard.SummaryWriter, "add_scalar", lambda self, name, value, step: written.append((name, value, step)))
+    run = start(config(seeds=(0,)), tmp_path, display=TensorBoardDisplay(Silent()))
+    tests = {line["steps"]: np.mean(line["return"]) for line in read_metrics(run.path / "metrics.jsonl") if line["kind"] == "eval"}
+    assert {step: value for name, value, step in written if name == "eval_return"} == pytest.approx(tests)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("env",), None),
+        (("budget",), None),
+        (("method",), "vdn"),
+        (("method", "mixer"), "qmix"),
+        (("method", "mixer"), {"type": "Epsilon"}),
+        (("env",), {"type": "Budget"}),
+        (("method", "loss", "double_q"), "no"),
+        (("seeds",), [0.5]),
+        (("env", "penalty"), [1]),
+    ],
+)
+def test_a_manifest_whose_fields_are_of_another_type_is_refused_in_one_line(path: tuple[str, ...], value: Any) -> None:
+    data = json.loads(json.dumps(to_json(config())))
+    place = data
+    for name in path[:-1]:
+        place = place[name]
+    assert path[-1] in place
+    place[path[-1]] = value
+    with pytest.raises(RunError, match="the run's manifest cannot be used") as error:
+        from_json(data)
+    assert "\n" not in str(error.value)

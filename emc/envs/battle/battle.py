@@ -114,6 +114,12 @@ class Battle(eqx.Module):
 
         draw(axes, MAPS[self.map], self._army, world.forces)
 
+    def draw_vision(self, axes: Any, world: World, agent: int) -> None:
+        """Shade what one agent does not see."""
+        from emc.envs.battle.drawing import draw_vision
+
+        draw_vision(axes, world.forces, agent)
+
     def draw_outlines(self, axes: Any) -> None:
         """Draw the walls as outlines over a map."""
         from emc.envs.battle.drawing import draw_outlines

@@ -31,8 +31,8 @@ SHAPES = {  # corners (0: a circle), turned by, and how the legend writes it
 MARGIN = 1.5  # cells shown around the open ground
 
 
-def draw(axes: Any, battle: Map, army: Army, forces: Forces, vision: int | None = None) -> None:
-    """Draw one moment on empty matplotlib axes; `vision`: shade what one agent does not see."""
+def draw(axes: Any, battle: Map, army: Army, forces: Forces) -> None:
+    """Draw one moment on empty matplotlib axes."""
     from matplotlib.patches import Arc, Circle, RegularPolygon
 
     _ground(axes, battle)
@@ -64,8 +64,6 @@ def draw(axes: Any, battle: Map, army: Army, forces: Forces, vision: int | None 
             size += 0.35
             share = 360.0 * shield[number] / unit.shield
             axes.add_patch(Arc(at, size, size, theta2=90.0 + share, edgecolor=SHIELD, linewidth=1.6, **arc))
-    if vision is not None:
-        _vision(axes, x[vision], y[vision], alive=bool(life[vision] > 0))
     _count(axes, battle, army, life)
 
 
@@ -110,14 +108,14 @@ def _ground(axes: Any, battle: Map) -> None:
     axes.set_axis_off()
 
 
-def _vision(axes: Any, x: float, y: float, alive: bool) -> None:
-    """Shade everything that an agent at (x, y) does not see; the dead see nothing."""
+def draw_vision(axes: Any, forces: Forces, agent: int) -> None:
+    """Shade everything that an agent does not see; the dead see nothing."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
     outside = Path([(-99, -99), (-99, 199), (199, 199), (199, -99), (-99, -99)])
-    circle = Path.circle((x, y), SIGHT)
-    holed = Path.make_compound_path(outside, circle) if alive else outside
+    circle = Path.circle((float(forces.x[agent]), float(forces.y[agent])), SIGHT)
+    holed = Path.make_compound_path(outside, circle) if forces.life[agent] > 0 else outside
     axes.add_patch(PathPatch(holed, facecolor="#30363D", alpha=0.35, linewidth=0, zorder=8))
 
 
