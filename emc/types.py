@@ -28,8 +28,10 @@ class EnvSpec:
     obs_size: int
     state_size: int
     episode_limit: int
-    obs_dtype: str = "float32"  # as stored: "bool" for one-hot observations makes the replay four times smaller
+    obs_dtype: str = "float32"  # as stored; "bool" where every feature is 0 or 1
     state_dtype: str = "float32"
+    obs_flags: tuple[int, ...] = ()  # places of features that are 0 or 1, beside numbers: the replay stores each in a bit
+    state_flags: tuple[int, ...] = ()
     unit_size: int = 0  # features per agent at the head of the state (StarCraft-like maps); 0 where there is no such layout
     winnable: bool = True  # whether `won` means anything; otherwise results are reported as returns
     map_shape: tuple[int, int] = (0, 0)  # rows and columns of the map that `Environment.occupancy` draws on

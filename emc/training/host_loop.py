@@ -23,7 +23,7 @@ from emc.methods import Method
 from emc.parts import Actors
 from emc.training.learner import actors_of
 from emc.training.loop import Budget, TrainState, absorb, check_cadence, init, iteration_keys, updates_due
-from emc.training.replay import blank_episodes
+from emc.training.packing import blank_episodes
 from emc.training.rollout import Outcome, begin, decide
 from emc.types import Episodes, HostTimestep
 
@@ -102,7 +102,7 @@ class _Rollout:
     def __init__(self, workers: Workers, actors: Actors, epsilon: Float[Array, ""], episodes: int):
         self.workers, self.actors, self.epsilon = workers, actors, epsilon
         self.spec, self.slots = workers.spec, len(workers.workers)
-        blank = blank_episodes(self.spec, (episodes,), "int32", actors.policy.blank_choice(self.spec))
+        blank = blank_episodes(self.spec, (episodes,), actors.policy.blank_choice(self.spec))
         self.record: dict[str, PyTree] = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), vars(blank))
         self.won = np.zeros(episodes, bool)
         self.waiting = list(range(episodes))  # rows that nobody plays yet

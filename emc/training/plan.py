@@ -12,6 +12,7 @@ from emc.envs.base import Described
 from emc.errors import UserError
 from emc.methods import Method
 from emc.training.loop import Budget, init
+from emc.training.packing import blank_episodes
 from emc.types import bytes_of
 
 LIVE_ARRAYS_PER_UNROLL = 12  # [moments, rows, hidden] arrays alive at the peak of one trained network's forward and backward pass
@@ -38,8 +39,8 @@ def plan(method: Method, env: Described, budget: Budget, seeds: int) -> Plan:
     hidden = method.policy.hidden
     inputs = spec.obs_size + spec.n_actions + spec.n_agents
     activations = 4 * moments * rows * (LIVE_ARRAYS_PER_UNROLL * hidden + inputs)
-    batch = replay * method.batch_episodes // method.replay_episodes
-    test = bytes_of(state.replay.episodes) * max(budget.test_episodes, budget.parallel_envs) // method.replay_episodes
+    episode = bytes_of(jax.eval_shape(lambda: blank_episodes(spec, (), method.policy.blank_choice(spec))))
+    batch, test = episode * method.batch_episodes, episode * max(budget.test_episodes, budget.parallel_envs)
     total = replay + memory + networks + 2 * batch + activations + 2 * test
     return Plan(replay * seeds, memory * seeds, networks * seeds, total * seeds, seeds)
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 from emc.envs.base import Environment
 from emc.parts import Actors, Step
 from emc.policies.exploration import epsilon_greedy
-from emc.training.replay import blank_episodes
+from emc.training.packing import blank_episodes
 from emc.types import EnvSpec, Episodes, Timestep, shared_maximum
 
 
@@ -49,7 +49,7 @@ def play(env: Environment, actors: Actors, key: PRNGKeyArray, epsilon: Float[Arr
     reset_key, begin_key, key = jax.random.split(key, 3)
     world, first = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
     agents = begin(actors, spec, first.state, jax.random.split(begin_key, episodes))
-    blank = blank_episodes(spec, (episodes,), "int32", actors.policy.blank_choice(spec))
+    blank = blank_episodes(spec, (episodes,), actors.policy.blank_choice(spec))
     record = _swapped(vars(blank))
     start = _Play(
         t=jnp.zeros((), jnp.int32),

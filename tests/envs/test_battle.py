@@ -466,6 +466,14 @@ def test_what_agents_see_is_what_smac_shows(name: str) -> None:
         rows += [float(number == action) for number in range(env.spec.n_actions)]
     np.testing.assert_allclose(now.state, rows, atol=2e-5)
 
+    # What the replay keeps in a bit is 0 or 1, and nothing that is a number is called a flag: life, places, shields and cooldowns stay.
+    spec = env.spec
+    assert set(np.unique(np.asarray(now.obs)[:, list(spec.obs_flags)])) <= {0.0, 1.0}
+    assert set(np.unique(np.asarray(now.state)[list(spec.state_flags)])) <= {0.0, 1.0}
+    types = len(kinds) if len(kinds) > 1 else 0
+    assert len(spec.obs_flags) == 4 + (len(everyone) - 1) * (1 + types) + types
+    assert len(spec.state_flags) == len(everyone) * types + n * spec.n_actions
+
 
 def test_the_whole_reward_of_a_quick_victory_is_twenty() -> None:
     env = Battle("3m")

@@ -20,6 +20,7 @@ from emc.sampling import Prioritised
 from emc.schedules import Epsilon
 from emc.training.learner import actors_of
 from emc.training.loop import Budget, Program, TrainState, evaluate, first_update, updates_at
+from emc.training.packing import unpack
 from emc.training.rollout import play
 from emc.types import Timestep
 from tests.twins import Scripted, World, as_numpy, assert_close, bits, quick
@@ -123,24 +124,26 @@ def test_gradient_steps_per_episode_do_not_depend_on_parallel_environments(progr
 
 
 def test_environment_steps_are_the_steps_that_were_played(four: TrainState) -> None:
-    played = np.asarray(four.replay.episodes.played)
+    stored = unpack(four.replay.spec, four.replay.episodes)
+    played = np.asarray(stored.played)
     assert four.replay.added == 8
     assert np.all(played[:, 0])
     assert np.sum(played) < played.size  # padding does not count
     assert four.env_steps == np.sum(played)
     assert four.tally.steps == np.sum(played)
     assert four.tally.episodes == 8
-    assert float(four.tally.returns) == pytest.approx(float(np.sum(four.replay.episodes.reward)), rel=1e-5)
-    script = np.asarray(four.replay.episodes.state[:, 0])
+    assert float(four.tally.returns) == pytest.approx(float(np.sum(stored.reward)), rel=1e-5)
+    script = np.asarray(stored.state[:, 0])
     assert four.tally.wins == sum(drawn <= 5 and not cut and drawn % 2 == 1 for _, drawn, cut, *_ in script)
 
 
 def test_every_played_state_is_in_the_memory(four: TrainState) -> None:
+    stored = unpack(four.replay.spec, four.replay.episodes)
     states = set()
     for state, length, ended in zip(
-        np.asarray(four.replay.episodes.state),
-        np.asarray(four.replay.episodes.length),
-        np.any(four.replay.episodes.terminated, axis=1),
+        np.asarray(stored.state),
+        np.asarray(stored.length),
+        np.any(stored.terminated, axis=1),
         strict=True,
     ):
         states |= {tuple(moment) for moment in state[: length + int(ended)]}
@@ -148,7 +151,8 @@ def test_every_played_state_is_in_the_memory(four: TrainState) -> None:
 
 
 def test_visits_are_agent_steps_by_the_cell_that_each_step_led_to(four: TrainState) -> None:
-    visits, lengths = np.asarray(four.maps.visits), np.asarray(four.replay.episodes.length)
+    stored = unpack(four.replay.spec, four.replay.episodes)
+    visits, lengths = np.asarray(four.maps.visits), np.asarray(stored.length)
     assert np.sum(visits) == 2 * four.env_steps
     expected = [np.sum(lengths >= column) if column else 0 for column in range(6)]  # both agents walk one column a step
     assert visits.tolist() == [expected, expected]
@@ -171,12 +175,14 @@ def test_drawn_episodes_get_the_priority_of_their_last_lesson_and_others_keep_th
 
 
 def test_every_iteration_plays_new_episodes(four: TrainState) -> None:
-    episodes = np.asarray(four.replay.episodes.state).reshape(4, -1)  # two rows for each iteration
+    stored = unpack(four.replay.spec, four.replay.episodes)
+    episodes = np.asarray(stored.state).reshape(4, -1)  # two rows for each iteration
     assert len(np.unique(episodes, axis=0)) == 4
 
 
 def test_epsilon_follows_the_environment_steps_before_each_iteration(program: Program) -> None:
-    start, episodes = run(program), run(program, 2).replay.episodes
+    start, replay = run(program), run(program, 2).replay
+    episodes = unpack(replay.spec, replay.episodes)
     q = np.asarray(quick(METHOD.policy.unroll)(start.learner.values.online.policy, (), episodes).q)[:, :-1]
     best = np.argmax(np.where(np.asarray(episodes.available)[:, :-1], q, -np.inf), axis=-1)
     same = [

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from emc.sampling import Prioritised, Sampler, Uniform
+from emc.training.packing import pack, unpack
 from emc.training.replay import Replay
-from emc.types import Episodes
+from emc.types import Episodes, bytes_of
 from tests.twins import SPEC, bits, quick, random_episodes
 
 
@@ -106,15 +107,41 @@ def test_episodes_are_stored_compactly_and_come_back_bit_for_bit(dtype: str) -> 
     obs, state = (
         jnp.asarray(np.round(np.abs(np.asarray(x))) if dtype != "float32" else np.asarray(x), dtype) for x in (whole.obs, whole.state)
     )
-    fresh = Episodes(obs, state, whole.available, whole.action, whole.reward, whole.terminated, whole.played)
+    fresh = dataclasses.replace(whole, obs=obs, state=state)
     ring = add(Replay.empty(spec, 4), fresh, Uniform())
-    stored = ring.episodes
-    assert (str(stored.obs.dtype), str(stored.state.dtype)) == (dtype, dtype)
-    assert [str(x.dtype) for x in (stored.available, stored.terminated, stored.played)] == ["bool"] * 3
-    assert stored.action.dtype.itemsize == 1
-    rows, back = sample(ring, jax.random.key(0), Uniform(), 4)
+    moments, numbers = SPEC.episode_limit + 1, (0 if dtype == "bool" else 1)
+    features, flags = SPEC.n_agents * SPEC.obs_size + SPEC.state_size, SPEC.n_agents * SPEC.n_actions
+    bits_each = flags + (0 if numbers else features)
+    size = moments * (numbers * features * np.dtype(dtype).itemsize + -(-bits_each // 8))  # numbers in their type, flags in bits
+    size += SPEC.episode_limit * (SPEC.n_agents + 4) + 2  # actions in a byte, rewards in four, and two bits a step
+    assert bytes_of(ring.episodes) == 4 * size
+    assert drawn(ring, 4) == bits(fresh)
+
+
+@hypothesis.settings(max_examples=15, deadline=None)
+@hypothesis.given(
+    obs_flags=st.sets(st.integers(0, SPEC.obs_size - 1)), state_flags=st.sets(st.integers(0, SPEC.state_size - 1)), seed=st.integers(0, 9)
+)
+def test_flags_among_numbers_come_back_at_their_places(obs_flags: set[int], state_flags: set[int], seed: int) -> None:
+    spec = dataclasses.replace(SPEC, obs_flags=tuple(sorted(obs_flags)), state_flags=tuple(sorted(state_flags)))
+    whole, rng = block_of(seed, 2), np.random.default_rng(seed)
+
+    def with_flags(values: jax.Array, places: set[int]) -> jax.Array:
+        array = np.array(values)
+        array[..., list(places)] = rng.integers(0, 2, (*array.shape[:-1], len(places)))
+        return jnp.asarray(array)
+
+    fresh = dataclasses.replace(whole, obs=with_flags(whole.obs, obs_flags), state=with_flags(whole.state, state_flags))
+    assert bits(unpack(spec, pack(spec, fresh))) == bits(fresh)
+    plain = bytes_of(Replay.empty(SPEC, 2).episodes)
+    assert bytes_of(Replay.empty(spec, 2).episodes) <= plain - 2 * (SPEC.episode_limit + 1) * 3 * max(len(state_flags), len(obs_flags))
+
+
+def drawn(ring: Replay, count: int) -> list[bytes]:
+    """Everything that is stored, in order, by sampling all of it."""
+    rows, back = sample(ring, jax.random.key(0), Uniform(), count)
     order = np.argsort(np.asarray(rows))
-    assert bits(jax.tree.map(lambda x: np.asarray(x)[order], back)) == bits(fresh)
+    return bits(jax.tree.map(lambda x: np.asarray(x)[order], back))
 
 
 @pytest.mark.parametrize("n_actions", [100, 128, 129, 300])

@@ -48,16 +48,24 @@ class View:
         n, enemies, bits = self.army.n_allies, self.army.size - self.army.n_allies, self.map.type_bits
         shields, enemy_shields = self._shielded
         actions = FIRST_TARGET + enemies
-        unit = 4 + shields + bits
+
+        def unit(flags: int, numbers: int, shielded: bool) -> list[bool]:
+            """Which features of a unit are flags: those before its numbers, and its type."""
+            return [True] * flags + [False] * (numbers + 1 + shielded) + [True] * bits
+
+        obs = [True] * 4 + unit(1, 3, enemy_shields) * enemies + unit(1, 3, shields) * (n - 1) + unit(0, 0, shields)
+        state = unit(0, 3, shields) * n + unit(0, 2, enemy_shields) * enemies + [True] * (n * actions)
         return EnvSpec(
             n_agents=n,
             n_actions=actions,
-            obs_size=4 + enemies * (5 + enemy_shields + bits) + (n - 1) * (5 + shields + bits) + 1 + shields + bits,
-            state_size=n * unit + enemies * (3 + enemy_shields + bits) + n * actions,
+            obs_size=len(obs),
+            state_size=len(state),
             episode_limit=self.map.limit,
             obs_dtype="bfloat16",
             state_dtype="bfloat16",
-            unit_size=unit,
+            obs_flags=tuple(np.flatnonzero(obs).tolist()),
+            state_flags=tuple(np.flatnonzero(state).tolist()),
+            unit_size=4 + shields + bits,
             map_shape=(ground.SIZE, ground.SIZE),
             idle_actions=(STOP, NOTHING),
             move_actions=(NORTH, SOUTH, EAST, WEST),
