@@ -18,10 +18,10 @@ from emc.envs.battle import terrain as ground
 from emc.envs.battle.army import army
 from emc.envs.battle.battle import World
 from emc.envs.battle.combat import Combat, Forces, Orders, recruits
+from emc.envs.battle.scripts import alternate_fire, hold_position, play
 from emc.envs.battle.units import UNITS, damage_between
 from emc.envs.battle.view import FIRST_TARGET
 from emc.errors import UserError
-from tests.envs.battle_scripts import alternate_fire, hold_position, play
 from tests.envs.battle_twin import Soldier, half_second
 
 # limit, actions, observation, state, features of an agent's unit, largest reward: measured on the real SMAC

@@ -98,6 +98,15 @@ class Battle(eqx.Module):
         enemies = self._army.units[self._army.n_allies :]
         return VICTORY + sum(KILL + unit.life + unit.shield for unit in enemies)
 
+    @property
+    def heals(self) -> Bool[np.ndarray, " N"]:
+        """Which agents heal instead of attacking."""
+        return self._army.which("heals")[: self._army.n_allies]
+
+    def life_share(self, world: World) -> Float[Array, " U"]:
+        """Of each unit's life, how much is left."""
+        return world.forces.life / self._army.of("life")
+
     def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
         """Where the agents' units are that still fight; north is up."""
         spec = self.spec

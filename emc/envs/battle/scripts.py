@@ -1,4 +1,4 @@
-"""Scripted players for battles, as functions of one world, and a loop that plays them."""
+"""Scripted players for battles, as functions of one world, and a loop that plays them: to measure maps, not to learn from."""
 
 from __future__ import annotations
 
@@ -54,6 +54,42 @@ def _towards(now: Timestep, dx: Array, dy: Array) -> Int[Array, " N"]:
 
     first, second = jnp.where(longer, east, north), jnp.where(longer, north, east)
     return jnp.where(free(first), first, jnp.where(free(second), second, STOP))
+
+
+def random_play(env: Battle) -> Script:
+    """Any available action."""
+    return lambda world, now, key: jax.random.categorical(key, jnp.where(now.available, 0.0, -jnp.inf))
+
+
+def attack_nearest(env: Battle) -> Script:
+    """Attack the nearest enemy that may be attacked, or walk to the nearest one; healers heal the most wounded."""
+    return _attack(env, lambda distance, strength: distance)
+
+
+def focus_fire(env: Battle) -> Script:
+    """The same, but attack the weakest enemy that may be attacked, so that fire comes together."""
+    return _attack(env, lambda distance, strength: jnp.broadcast_to(strength, distance.shape))
+
+
+def _attack(env: Battle, cost: Callable[[Array, Array], Array]) -> Script:
+    n, enemies = env.spec.n_agents, env.spec.n_actions - FIRST_TARGET
+    heals = env.heals
+
+    def script(world: World, now: Timestep, key: PRNGKeyArray) -> Int[Array, " N"]:
+        forces, targets = world.forces, now.available[:, FIRST_TARGET:]
+        dx, dy = (value[n:] - value[:n, None] for value in (forces.x, forces.y))
+        distance = jnp.hypot(dx, dy)
+        price = cost(distance, (forces.life + forces.shield)[n:])
+        if heals.any():  # a healer's targets are agents, by number
+            life = jnp.pad(env.life_share(world)[:n], (0, max(enemies - n, 0)), constant_values=1.0)[:enemies]
+            price = jnp.where(heals[:, None], life, price)
+        price = jnp.where(targets, price, jnp.inf)
+        closest = jnp.argmin(jnp.where(forces.life[n:] > 0, distance, jnp.inf), axis=1)[:, None]
+        walk = _towards(now, *(jnp.take_along_axis(value, closest, axis=1)[:, 0] for value in (dx, dy)))
+        action = jnp.where(targets.any(axis=1), jnp.argmin(price, axis=1) + FIRST_TARGET, walk)
+        return jnp.where(forces.life[:n] > 0, action, NOTHING)
+
+    return script
 
 
 def hold_position(env: Battle, x: float, y: float) -> Script:

@@ -1,0 +1,134 @@
+"""Battles: random play beside JaxMARL's SMAX in the same run, compiling, bytes of replay, and one EMC-QPLEX gradient step.
+
+    python benchmarks/battles.py [MAP ...]        all maps unless some are named; SMAX needs the extra `smax`
+
+A step is one joint action with observations, states and masks. Both games are played by `vmap` with random available actions inside one
+compiled loop for fifty steps from their beginning. SMAX's own `step` prepares a new episode each time; the ratio without
+that (`step_env`) is measured too. Bytes are compared with the same arrays in 32-bit floats.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from common import keep, machine, seconds, sgemm_peak
+from update import full_batch
+
+from emc.envs.battle import MAPS, Battle
+from emc.envs.jaxmarl import made
+from emc.errors import UserError
+from emc.methods import make_method
+from emc.training.learner import init_learner, update
+from emc.training.replay import Replay
+from emc.types import EnvSpec, bytes_of
+
+STEPS = 50
+UPDATED = ("2s3z", "27m_vs_30m")
+
+
+def random_actions(available: jax.Array, key: jax.Array) -> jax.Array:
+    """One of the available actions for each agent."""
+    return jax.random.categorical(key, jnp.where(available, 0.0, -jnp.inf))
+
+
+def battles(name: str, count: int) -> Callable[[jax.Array], Any]:
+    """A block of battles, from their beginning."""
+    env = Battle(name)
+
+    def run(key: jax.Array) -> Any:
+        def step(carry: Any, key: jax.Array) -> tuple[Any, Any]:
+            world, now = carry
+            act, move = jax.random.split(key)
+            action = jax.vmap(random_actions)(now.available, jax.random.split(act, count))
+            world, now = jax.vmap(env.step)(world, action, jax.random.split(move, count))
+            return (world, now), (now.reward, jnp.sum(now.obs, axis=(1, 2)), jnp.sum(now.state, axis=1))
+
+        start = jax.vmap(env.reset)(jax.random.split(key, count))
+        return jax.lax.scan(step, start, jax.random.split(key, STEPS))[1]
+
+    return run
+
+
+def smax(name: str, count: int, renewed: bool) -> Callable[[jax.Array], Any]:
+    """The same in SMAX."""
+    env = made(f"smax/{name}", "")
+    advance = env.step if renewed else env.step_env
+
+    def run(key: jax.Array) -> Any:
+        def step(carry: Any, key: jax.Array) -> tuple[Any, Any]:
+            obs, state = carry
+            act, move = jax.random.split(key)
+            masks = jax.vmap(env.get_avail_actions)(state)
+            keys = jax.random.split(act, (len(env.agents), count))
+            action = {agent: jax.vmap(random_actions)(masks[agent], keys[i]) for i, agent in enumerate(env.agents)}
+            obs, state, reward, _, _ = jax.vmap(advance)(jax.random.split(move, count), state, action)
+            return (obs, state), (reward[env.agents[0]], sum(jnp.sum(value, axis=1) for value in obs.values()))
+
+        start = jax.vmap(env.reset)(jax.random.split(key, count))
+        return jax.lax.scan(step, start, jax.random.split(key, STEPS))[1]
+
+    return run
+
+
+def steps_per_second(run: Callable[[jax.Array], Any], count: int) -> tuple[float, float]:
+    """Environment steps per second of a compiled block, and the seconds that compiling took."""
+    began = time.perf_counter()
+    compiled = jax.jit(run).lower(jax.random.key(0)).compile()
+    compiling = time.perf_counter() - began
+    return STEPS * count / seconds(lambda: compiled(jax.random.key(1)), repeats=3), compiling
+
+
+def operations(spec: EnvSpec, episodes: int, hidden: int) -> float:
+    """Floating-point operations of one EMC-QPLEX update that it cannot avoid: those of the agents' layers (see update.py)."""
+    inputs = spec.obs_size + spec.n_actions + spec.n_agents
+    first, rest = inputs * hidden, 6 * hidden * hidden + hidden * spec.n_actions
+    rows = (spec.episode_limit + 1) * episodes * spec.n_agents
+    return 2.0 * rows * (6 * (first + rest) + 3 * (first + 2 * rest))
+
+
+def time_update(name: str) -> tuple[float, float]:
+    """Seconds of one EMC-QPLEX gradient step with the constants for these maps, and its operations."""
+    method, spec = make_method("emc-qplex", "starcraft"), Battle(name).spec
+    state, batch = init_learner(method, spec, jax.random.key(1)), full_batch(spec, method.batch_episodes, spec.episode_limit)
+    step = jax.jit(lambda state, batch: update(method, state, batch, jnp.int32(0))[0])
+    return seconds(lambda: step(state, batch), repeats=3), operations(spec, method.batch_episodes, method.policy.hidden)
+
+
+def main(names: list[str]) -> None:
+    result = machine()
+    for name in names:
+        spec = Battle(name).spec
+        for count in (32, 256):
+            ours, compiling = steps_per_second(battles(name, count), count)
+            result[f"{name}, {count} side by side: steps/s"] = ours
+            if count == 32:
+                result[f"{name}: seconds to compile"] = compiling
+            try:
+                theirs, slower = steps_per_second(smax(name, count, renewed=True), count)
+            except UserError:  # not a map of SMAX, or no SMAX
+                continue
+            result[f"{name}, {count} side by side: times SMAX"] = ours / theirs
+            if count == 32:
+                bare, _ = steps_per_second(smax(name, count, renewed=False), count)
+                result[f"{name}, {count} side by side: times SMAX without its resets"] = ours / bare
+                result[f"{name}: compiling, times SMAX"] = compiling / slower
+        moments, steps, agents = spec.episode_limit + 1, spec.episode_limit, spec.n_agents
+        whole = 4 * (moments * (agents * (spec.obs_size + spec.n_actions) + spec.state_size) + steps * (agents + 3))
+        stored = bytes_of(jax.eval_shape(lambda spec=spec: Replay.empty(spec, 1)).episodes)
+        result |= {f"{name}: kB of replay per episode": stored / 1e3, f"{name}: replay, share of float32": stored / whole}
+        if name in UPDATED:
+            peak = sgemm_peak()
+            time_one, work = time_update(name)
+            peak = max(peak, sgemm_peak())
+            result |= {f"{name}: EMC-QPLEX update, ms": time_one * 1e3, f"{name}: EMC-QPLEX update, share of SGEMM": work / time_one / peak}
+        print(name, "done", flush=True)
+    keep("battles", result)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(MAPS))
