@@ -9,6 +9,7 @@ after its roles are formed.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +17,11 @@ from common import keep, machine, seconds
 from update import SIZES, full_batch
 
 from emc.methods import METHODS, Method
-from emc.training.learner import init_learner, update
+from emc.training.learner import LearnerState, init_learner, update
 from emc.types import EnvSpec, Episodes
 
 STEPS_PER_CALL = 5
+TURNS = 10
 SPEC: EnvSpec = dataclasses.replace(SIZES["gridworld"], idle_actions=(4,), move_actions=(0, 1, 2, 3))
 
 
@@ -31,8 +33,8 @@ def batch_for(method: Method) -> Episodes:
     return dataclasses.replace(batch, choice=choice)
 
 
-def time_update(method: Method, env_steps: int) -> float:
-    """Seconds of one gradient step inside a compiled loop."""
+def compiled(method: Method, env_steps: int) -> Callable[[], LearnerState]:
+    """Several gradient steps inside a compiled loop."""
     batch = batch_for(method)
     state, _ = update(method, init_learner(method, SPEC, jax.random.key(1)), batch, jnp.asarray(env_steps))  # forms roles if it is time
 
@@ -40,16 +42,24 @@ def time_update(method: Method, env_steps: int) -> float:
     def several(state, batch, env_steps):
         return jax.lax.fori_loop(0, STEPS_PER_CALL, lambda i, s: update(method, s, batch, env_steps + i)[0], state)
 
-    return seconds(lambda: several(state, batch, env_steps), repeats=5) / STEPS_PER_CALL
+    return lambda: several(state, batch, env_steps)
+
+
+def ratio(run: Callable[[], LearnerState], baseline: Callable[[], LearnerState]) -> tuple[float, float]:
+    """How many times longer one takes than the other, and the other's time; they take turns, so that both meet the same machine."""
+    pairs = [(seconds(baseline, repeats=1), seconds(run, repeats=1)) for _ in range(TURNS)]
+    theirs, ours = (min(times) for times in zip(*pairs, strict=True))
+    return ours / theirs, theirs / STEPS_PER_CALL
 
 
 def main() -> None:
     result = machine()
-    baseline = time_update(METHODS["vdn"].method, 0)
-    result["vdn: milliseconds"] = baseline * 1e3
-    for name, entry in METHODS.items():
-        result[f"{name}: times VDN"] = time_update(entry.method, 0) / baseline
-    result["rode with roles: times VDN"] = time_update(METHODS["rode"].method, 1_000_000) / baseline
+    vdn = compiled(METHODS["vdn"].method, 0)
+    cases = {name: (entry.method, 0) for name, entry in METHODS.items()} | {"rode with roles": (METHODS["rode"].method, 1_000_000)}
+    for name, case in cases.items():
+        times, baseline = ratio(compiled(*case), vdn)
+        result |= {f"{name}: times VDN": times, "vdn: milliseconds": 1e3 * baseline}
+        print(f"{name} {times:.2f}", flush=True)
     keep("methods", result)
 
 
