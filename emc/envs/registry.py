@@ -29,6 +29,12 @@ class Task:
     test_episodes: int
     description: str
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what makes this task of its kind
+    scale: tuple[float, float] = (0.0, 1.0)  # what counts as 0 and as 1 beside other tasks: of the win rate, or the return without wins
+
+    def score(self, value: float) -> float:
+        """A win rate, or a return where nothing is won, on the task's own scale, whatever else is compared with it."""
+        low, high = self.scale
+        return (value - low) / (high - low)
 
     def make(self, **fields: Any) -> Described:
         """The environment, with some of its fields changed."""
@@ -51,7 +57,15 @@ TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
         Task("gridworld", Gridworld, 505_000, 1_000, 30, "two agents on two sides of a wall must reach their goals at the same time"),
-        Task("predator-prey", PredatorPrey, 1_100_000, 10_000, 16, "eight predators catch prey in pairs; a lone attempt is punished"),
+        Task(
+            "predator-prey",
+            PredatorPrey,
+            1_100_000,
+            10_000,
+            16,
+            "eight predators catch prey in pairs; a lone attempt is punished",
+            scale=(0.0, 40.0),  # nobody catches; each pair of predators catches a prey
+        ),
         Task("one-step-game", OneStepGame, 10_000, 500, 10, "one table of payoffs, its best entry among the most costly mistakes (QTRAN)"),
         Task("two-step-game", TwoStepGame, 20_000, 1_000, 10, "one agent chooses between a safe table and a better one (QMIX)"),
         Task("n-step-game", NStepGame, 105_000, 1_000, 64, "two branches to keep to, the better one found only at its end (MAVEN)"),
