@@ -18,7 +18,7 @@ SOURCES = sorted((ROOT / "emc").rglob("*.py"))
 STAGES = (
     {"errors"},
     {"types", "names"},
-    {"parts", "nets", "schedules", "optimisers", "envs"},
+    {"parts", "nets", "schedules", "optimisers", "envs", "statistics"},
     {"mixers", "sampling"},
     {"policies"},
     {"losses"},
