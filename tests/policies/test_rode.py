@@ -29,8 +29,9 @@ from emc.policies.rode import RodeNet, RodeState, role_at_each_moment
 from emc.policies.roles import Roles
 from emc.schedules import Epsilon
 from emc.training.loop import Budget, Program
+from emc.training.rollout import play
 from emc.types import EnvSpec, Episodes
-from tests.twins import assert_close, assert_trees_close, bits, filled, gru, quick, random_episodes, stretched
+from tests.twins import as_numpy, assert_close, assert_trees_close, bits, filled, gru, quick, random_episodes, stretched
 
 GAMMA, INTERVAL = 0.9, 3
 SPEC = EnvSpec(n_agents=2, n_actions=6, obs_size=4, state_size=5, episode_limit=8, idle_actions=(4,), move_actions=(0, 1, 2, 3))
@@ -111,6 +112,25 @@ def test_greedy_actions_lie_in_the_role_wherever_it_allows_any(seed: int) -> Non
         assert exists[role]
         allowed = available[agent] & space[role]
         assert (allowed if allowed.any() else available[agent])[done]
+
+
+def test_played_greedy_actions_lie_in_the_role_of_each_step() -> None:
+    """On the path that training and evaluation take, where roles change within an episode."""
+    env = Gridworld(rows=5, columns=6, episode_limit=9)
+    space = np.array([[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1], [1, 1, 1, 1, 1]], bool)  # the first is of no use at the top
+    roles = dataclasses.replace(ROLES, embedding=ROLES.embedding[:5], space=jnp.asarray(space))
+    state = dataclasses.replace(quick(lambda key: POLICY.init(key, env.spec))(jax.random.key(0)), roles=roles)
+    greedy_play = quick(lambda net: play(env, Actors(POLICY, net, state), jax.random.key(1), jnp.zeros(()), 1)[0])
+    kinds: set[tuple[int, bool]] = set()
+    for seed in range(12):  # nothing else is random
+        episodes: Episodes = as_numpy(greedy_play(filled(lambda key: POLICY.init_net(key, env.spec), seed)))
+        for b, t in zip(*np.nonzero(episodes.played), strict=True):
+            for i in range(2):
+                available, role = episodes.available[b, t, i], int(episodes.choice[b, t, i])
+                allowed = available & space[role]
+                kinds.add((role, bool(allowed.any())))
+                assert (allowed if allowed.any() else available)[episodes.action[b, t, i]]
+    assert kinds >= {(0, True), (0, False), (1, True), (2, True)}  # every role that exists, and one that allows nothing
 
 
 def test_roles_change_only_when_an_interval_begins() -> None:

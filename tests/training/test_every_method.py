@@ -23,12 +23,13 @@ ENV = Gridworld(rows=5, columns=6, episode_limit=4)
 SMALL_PARTS = {
     "maven": {"latents": 3, "past_episodes": 5, "latent_batch": 4},
     "rode": {
+        "clusters": 2,  # of five actions, of which one is idle: more would leave clusters too small to make roles
         "switch_at": 10,
         "interval": 2,
         "role_head": 8,
         "encoder_hidden": 8,
         "encoder_code": 4,
-        "embedding": 4,
+        "embedding": 7,  # with these numbers and the first seed, two roles hold two moves each
         "kmeans_iterations": 5,
     },
 }
@@ -67,12 +68,18 @@ def weights(state: TrainState) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(state.learner.values.online)]
 
 
+def beside(state: TrainState) -> list[np.ndarray]:
+    """What the policy learns beside its network: MAVEN's latent policy, RODE's action encoder; nothing for the others."""
+    policy = state.learner.policy
+    return [np.asarray(leaf) for leaf in jax.tree.leaves([getattr(policy, name, ()) for name in ("net", "encoder")])]
+
+
 @pytest.mark.parametrize("name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in distinct()])
 def test_every_method_learns_and_resumes_bit_for_bit(name: str, tmp_path: Path) -> None:
     method = distinct()[name]
     program = Program(method, Budget(test_episodes=2), ENV, (0,))
     start = program.init()
-    before = weights(start)
+    before, own = weights(start), beside(start)
     half = program.advance(start, 0, 5)  # the first update comes with the second episode; qmix-tuned is between two of them here
     assert half.learner.values.updates == half.tally.updates == 4 // method.episodes_per_update
     metrics = {metric: float(total) for metric, total in half.tally.metrics.items()}
@@ -82,6 +89,12 @@ def test_every_method_learns_and_resumes_bit_for_bit(name: str, tmp_path: Path) 
     assert all(np.any(new != old) for new, old in zip(weights(half), before, strict=True))
     assert (metrics["reward_intrinsic"] > 0) == (method.curiosity != NoCuriosity())
     assert (metrics["memory_hit_rate"] > 0) == (method.memory != NoMemory())
+    assert all(np.any(new != old) for new, old in zip(beside(half), own, strict=True))
+    if name == "maven":
+        assert half.learner.policy.past.added == 5
+    if name == "rode":
+        assert half.learner.policy.roles.formed
+        assert len(np.unique(np.asarray(half.learner.policy.roles.space), axis=0)) > 1
     assert program.evaluate(half, 0).length.shape == (2,)
 
     checkpoint.save(tmp_path / "half", half, {})
