@@ -138,7 +138,8 @@ def learner_from_torch(method: Method, spec: EnvSpec, weights: Mapping[str, Weig
     Networks beside these that the released code has no names for (EMC-Cen's critic, RND's) start from `seed`; MAVEN's and RODE's agents are
     refused.
     Optimisers start empty and targets as copies, unless given (`target_agent`, `target_mixer`, ..., `soft_target`). A missing `curiosity`
-    starts as a copy of `agent`, as in the released code.
+    starts as a copy of `agent`, as in the released code. A `predictor` is ignored where nothing is predicted. The released EMC-TD does not
+    divide its bonus by the number of agents: `curiosity.per_agent=False`.
     """
     state = init_learner(method, spec, jax.random.key(seed))
     places = networks_of(state)
@@ -147,6 +148,8 @@ def learner_from_torch(method: Method, spec: EnvSpec, weights: Mapping[str, Weig
     given = dict(weights)
     if "curiosity" in places and "agent" in weights:
         given.setdefault("curiosity", weights["agent"])
+    if "predictor" in places and not jax.tree.leaves(places["predictor"].get(state)):
+        given.pop("predictor", None)  # the released code trains one for EMC-TD too and does not use it
     for name, place in places.items():
         copies = place.copy_of is not None
         if name not in given and not copies and jax.tree.leaves(place.get(state)):

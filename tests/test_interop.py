@@ -10,10 +10,10 @@ import jax
 import numpy as np
 import pytest
 
-from emc.curiosity import ValueCuriosity
+from emc.curiosity import NoCuriosity, ValueCuriosity
 from emc.errors import UserError
 from emc.interop import copy_targets, episodes_from_pymarl, from_torch, learner_from_torch, to_torch
-from emc.methods import Method
+from emc.methods import METHODS, Method
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
 from emc.parts import Mixer
 from emc.policies import Maven, RecurrentQ
@@ -182,6 +182,17 @@ def test_curiosity_starts_as_a_copy_of_the_agents_unless_given() -> None:
     state = learner_from_torch(METHOD, SPEC, weights)
     assert bits(state.curiosity.soft) == bits(agent(1))
     assert bits(state.curiosity.values.online.policy) == bits(agent(1))
+
+
+def test_the_predictor_of_a_method_that_predicts_nothing_is_ignored() -> None:
+    """The released EMC-TD trains one all the same, so its weights come with the others."""
+    method = dataclasses.replace(METHODS["emc-td"].method, policy=POLICY, mixer=VDN())
+    given = {"agent": to_torch(agent(1)), "predictor": to_torch(agent(4))}
+    state = learner_from_torch(method, SPEC, given)
+    assert bits(state.curiosity.values.online.policy) == bits(agent(1))
+    assert jax.tree.leaves(state.curiosity.predictor) == []
+    with pytest.raises(UserError, match="unknown network 'predictor'"):
+        learner_from_torch(dataclasses.replace(method, curiosity=NoCuriosity()), SPEC, given)
 
 
 def test_agents_without_known_names_are_refused_in_words() -> None:

@@ -29,6 +29,7 @@ TOY_CURIOSITY = ValueCuriosity(
     target_scale=10.0,
     squared=False,
     look_ahead=True,
+    per_agent=True,
     learning_rate=5e-4,
     predictor_learning_rate=5e-4,
     gradient_clip=10.0,

@@ -7,7 +7,8 @@ step is the weighted mean over agents of the distance at the history after it.
 What the released code does and the paper does not say stands in the trailing comments of the fields. The paper's design choices are fields
 too; their learners were not released, so what the paper leaves open is chosen here:
 
-* EMC-TD, `novelty="td_error"`: |error of phi's team value| / N at the step itself, with phi's own hard target; nothing is predicted.
+* EMC-TD, `novelty="td_error"`: |error of phi's team value| / N at the step itself, with phi's own hard target; nothing is predicted. The
+  released code has a flag for it and no configuration; it leaves out the division, as `per_agent=False` does.
 * EMC-Ind, `novelty="change"`: the distance between phi and its slow copy, both scaled like the prediction's target; nothing is predicted.
 * EMC-Cen, `loss=CentralTD()` with `novelty="td_error"`: phi is a critic of the state, all histories and actions; the acting agents choose
   its next joint action.
@@ -60,6 +61,7 @@ class ValueCuriosity(Curiosity):
     target_scale: float = 10.0  # released code; 1 in the paper
     squared: bool = False  # psi minimises the mean distance in the released code, the mean squared distance in the paper
     look_ahead: bool = True  # distance at the history after the step in the released code, before it in the paper
+    per_agent: bool = True  # a team error is divided by the number of agents in the paper, and is not in the released code
     learning_rate: float = 5e-4  # RMSprop of phi
     predictor_learning_rate: float = 5e-4  # Adam of psi
     gradient_clip: float = 10.0
@@ -100,7 +102,7 @@ class ValueCuriosity(Curiosity):
                 fast, slow = (self._scaled(actors, net, batch) for net in (state.values.online.policy, state.soft))
                 novelty = jnp.mean(distance(fast, slow), axis=-1)
             case "td_error":
-                novelty = jnp.sum(jnp.abs(fit.error), axis=-1) / batch.action.shape[-1]
+                novelty = jnp.sum(jnp.abs(fit.error), axis=-1) / (batch.action.shape[-1] if self.per_agent else 1)
         bonus = jax.lax.stop_gradient(state.weight.value * novelty * batch.played)
         blend = self.soft_update
         soft = jax.tree.map(lambda new, old: (1 - blend) * old + blend * new, values.online.policy, state.soft)

@@ -248,13 +248,14 @@ def hand_state(curiosity: ValueCuriosity) -> ValueCuriosityState:
     [
         # |error of the team's value| / agents at the step itself: targets 1 + 0.9 * 40, -2 + 0.9 * 6, 4.
         ({"novelty": "td_error"}, [abs(3.0 - 37.0) / 2, abs(4.0 - 3.4) / 2, abs(7.0 - 4.0) / 2]),
+        ({"novelty": "td_error", "per_agent": False}, [abs(3.0 - 37.0), abs(4.0 - 3.4), abs(7.0 - 4.0)]),
         ({"novelty": "td_error", "look_ahead": False}, [17.0, 0.3, 1.5]),
         # Mean distance over agents between ten times phi and ten times its slow copy, where the step led.
         ({"novelty": "change"}, [(5.0 + 1.0) / 2, (10.0 + 0.0) / 2, (2.0 + 4.0) / 2]),
         ({"novelty": "change", "look_ahead": False}, [(50.0 + 0.0) / 2, (5.0 + 1.0) / 2, (10.0 + 0.0) / 2]),
         ({"novelty": "change", "target_scale": 1.0}, [0.3, 0.5, 0.3]),
     ],
-    ids=["td", "td has no moment to look ahead to", "ind", "ind before the step", "ind unscaled"],
+    ids=["td", "td as released", "td has no moment to look ahead to", "ind", "ind before the step", "ind unscaled"],
 )
 def test_the_bonuses_of_the_papers_ablations_on_a_three_step_episode_are_those_found_by_hand(
     fields: dict[str, Any], expected: list[float]
