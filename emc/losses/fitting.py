@@ -14,6 +14,13 @@ from emc.optimisers import descend, init_optimiser
 from emc.parts import Actors, Fit, Metrics, Mixer, Nets, Policy, Seen, ValueLoss
 from emc.types import EnvSpec, Episodes, masked_mean
 
+Extra = Callable[[Seen, Seen, Fit], tuple[Float[Array, ""], Metrics]]  # of the weights in training, their target, and the fit
+
+
+def nothing_else(online: Seen, target: Seen, fit: Fit) -> tuple[Float[Array, ""], Metrics]:
+    """For a value function that is fitted and nothing more."""
+    return jnp.zeros(()), {}
+
 
 class ValueState(eqx.Module):
     """A value function in training."""
@@ -50,17 +57,20 @@ class ValueFunction(eqx.Module):
         batch: Episodes,
         reward: Float[Array, "B T"],
         actors: Actors,
-        extra_loss: Callable[[Fit], Float[Array, ""]] = lambda fit: jnp.zeros(()),
+        extra_loss: Extra = nothing_else,
     ) -> tuple[ValueState, Fit, Metrics]:
-        """One gradient step, then a hard copy to the target if one is due; `actors` are the agents that act, by these weights or others."""
+        """One gradient step, then a hard copy to the target if one is due.
+
+        `actors` are the agents that act, by these weights or others; `extra_loss` is minimised too, and may report on itself.
+        """
         target = jax.lax.stop_gradient(Seen(state.target, actors.unroll_with(state.target.policy, batch)))
 
         def objective(nets: Nets) -> tuple[Float[Array, ""], tuple[Fit, Metrics]]:
             online = Seen(nets, actors.unroll_with(nets.policy, batch))
             fit = self.loss(actors, self.mixer, online, target, batch, reward, self.gamma)
             loss = masked_mean(fit.loss, batch.played[..., None]) + _mean_regulariser(fit, batch)
-            auxiliary, report = self.policy.auxiliary_loss(online, target, actors.state, batch, reward, self.gamma)
-            return loss + auxiliary + extra_loss(fit), (fit, report)
+            extra, report = extra_loss(online, target, fit)
+            return loss + extra, (fit, report)
 
         (loss, (fit, report)), gradient = jax.value_and_grad(objective, has_aux=True)(state.online)
         online, optimiser = descend(self.optimiser, gradient, state.optimiser, state.online)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.methods import Method
-from emc.parts import Actors, Fit, Metrics
+from emc.parts import Actors, Fit, Metrics, Seen
 from emc.types import EnvSpec, Episodes, masked_mean
 
 
@@ -71,11 +71,15 @@ def update(method: Method, state: LearnerState, batch: Episodes, env_steps: Int[
     curiosity, bonus, curiosity_metrics = method.curiosity.learn(state.curiosity, batch, actors, method.gamma, env_steps)
     memory, recalled = method.memory.recall(state.memory, batch, method.gamma)
 
-    def memory_loss(fit: Fit) -> Float[Array, ""]:
-        gap = (recalled.target[..., None] - fit.q) * recalled.known[..., None]  # a miss costs nothing but counts in the mean
-        return method.memory.loss_weight * masked_mean(gap**2, batch.played[..., None])  # Eq. 5, 8
+    reward = batch.reward + bonus
 
-    values, fit, metrics = value_function(method).update(state.values, batch, batch.reward + bonus, actors, memory_loss)
+    def beside_the_fit(online: Seen, target: Seen, fit: Fit) -> tuple[Float[Array, ""], Metrics]:
+        gap = (recalled.target[..., None] - fit.q) * recalled.known[..., None]  # a miss costs nothing but counts in the mean
+        memory_loss = method.memory.loss_weight * masked_mean(gap**2, batch.played[..., None])  # Eq. 5, 8
+        auxiliary, report = method.policy.auxiliary_loss(online, target, state.policy, batch, reward, method.gamma)
+        return auxiliary + memory_loss, report
+
+    values, fit, metrics = value_function(method).update(state.values, batch, reward, actors, beside_the_fit)
     policy, policy_metrics = method.policy.learn(state.policy, batch, env_steps)
     played = batch.played
     metrics |= policy_metrics | curiosity_metrics | method.memory.metrics(memory)

@@ -18,7 +18,7 @@ from emc.losses import Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
 from emc.methods import Method
 from emc.mixers import QMIX, Independent
-from emc.parts import Memory, Metrics, Recollection
+from emc.parts import Memory, Metrics, Recollection, Seen
 from emc.policies import RecurrentQ
 from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
 from emc.types import EnvSpec, Episodes
@@ -226,6 +226,26 @@ def test_priorities_are_mean_squared_errors_with_the_bonus_and_the_bonus_is_from
     assert float(lesson.metrics["loss"]) == pytest.approx(np.sum(error**2) / STEPS, rel=1e-5)
     assert float(lesson.metrics["reward_intrinsic"]) == pytest.approx(np.sum(bonus) / STEPS, rel=1e-5)
     assert float(lesson.metrics["reward_extrinsic"]) == pytest.approx(float(jnp.sum(BATCH.reward)) / STEPS, rel=1e-4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pulled(Table):
+    """Values that are pulled down by a loss of the policy's own."""
+
+    def auxiliary_loss(
+        self, online: Seen, target: Seen, state: Any, batch: Episodes, reward: jax.Array, gamma: float
+    ) -> tuple[jax.Array, Metrics]:
+        return jnp.sum(online.run.q), {"pull": jnp.ones(())}
+
+
+def test_a_policys_own_loss_moves_the_acting_agents_and_not_the_values_behind_curiosity() -> None:
+    pulled, plain = (Method(policy=policy, curiosity=ValueCuriosity()) for policy in (Pulled(TABLE.shape), TABLE))
+    state = fresh_learner(plain)
+    (after, lesson), (expected, other) = (learn(method, state, BATCH) for method in (pulled, plain))
+    assert float(lesson.metrics["loss"] - other.metrics["loss"]) == pytest.approx(float(jnp.sum(state.values.online.policy)), rel=1e-4)
+    assert bits(after.values.online) != bits(expected.values.online)
+    assert bits(after.curiosity) == bits(expected.curiosity)
+    assert set(lesson.metrics) - set(other.metrics) == {"pull"}
 
 
 def test_the_priority_of_independent_learners_is_the_mean_over_agents_too() -> None:
