@@ -125,6 +125,10 @@ class Policy(Part):
         """One step of learning by other means."""
         return state, {}
 
+    def turned(self, before: PyTree, after: PyTree) -> Bool[Array, ""]:
+        """Whether such a step gave all values another meaning, so that the target is copied at once."""
+        return jnp.zeros((), bool)
+
 
 class Actors(eqx.Module):
     """The agents as they are now."""

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from emc.optimisers import descend, init_optimiser
 from emc.parts import Actors, Fit, Metrics, Mixer, Nets, Policy, Seen, ValueLoss
@@ -29,6 +29,11 @@ class ValueState(eqx.Module):
     target: Nets
     optimiser: optax.OptState
     updates: Int[Array, ""]  # gradient steps taken
+
+    def copied(self, due: Bool[Array, ""]) -> ValueState:
+        """After a hard copy to the target, if one is due."""
+        target = jax.tree.map(lambda new, old: jnp.where(due, new, old), self.online, self.target)
+        return ValueState(self.online, target, self.optimiser, self.updates)
 
 
 class ValueFunction(eqx.Module):
@@ -75,8 +80,7 @@ class ValueFunction(eqx.Module):
         (loss, (fit, report)), gradient = jax.value_and_grad(objective, has_aux=True)(state.online)
         online, optimiser = descend(self.optimiser, gradient, state.optimiser, state.online)
         updates = state.updates + 1
-        copy = updates % self.target_interval == 0
-        new_target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), online, state.target)
+        after = ValueState(online, state.target, optimiser, updates).copied(updates % self.target_interval == 0)
         played = batch.played[..., None]
         metrics = (
             report
@@ -90,7 +94,7 @@ class ValueFunction(eqx.Module):
                 "target": masked_mean(fit.q - fit.error, played),
             }
         )
-        return ValueState(online, new_target, optimiser, updates), fit, metrics
+        return after, fit, metrics
 
 
 def _mean_regulariser(fit: Fit, batch: Episodes) -> Float[Array, ""]:

@@ -11,7 +11,6 @@ What differs from the released code:
   roles anew in every gradient step, with a little randomness that a learner has no place for here.
 * The last interval of an episode that was cut short goes on with the value of its last moment; the released code mixes zeros there, with
   the episode's first state. Where an episode ended nothing follows, in both.
-* The target network is not copied at the switch: embeddings and latents change for both networks at once, weights follow as ever.
 * The encoder's loss leaves out padding.
 
 A cluster of one action makes no role, so a task with few actions needs few clusters: with five of them the gridworld has no roles at all
@@ -41,7 +40,7 @@ from emc.parts import Metrics, Policy, Seen, Step
 from emc.policies.action_encoder import ActionEncoder, prediction_loss
 from emc.policies.exploration import epsilon_greedy, greedy
 from emc.policies.recurrent import by_agent, histories, no_context
-from emc.policies.roles import Roles
+from emc.policies.roles import Roles, most_roles
 from emc.types import AgentValues, EnvSpec, Episodes, Unroll, longest, masked_mean, shared_maximum
 
 Tree = TypeVar("Tree")  # any pytree of arrays
@@ -101,7 +100,7 @@ class Rode(Policy):
         for name in sizes:
             check_size(f"policy.{name}", vars(self)[name], "choose a smaller or larger one", low=1)
         for name in ("clusters", "initial_roles"):
-            check_number(f"policy.{name}", vars(self)[name], "a byte holds the roles", low=1, high=127)
+            check_number(f"policy.{name}", vars(self)[name], "a byte holds the roles, repeated where too few are found", low=1, high=64)
         check_size("policy.switch_at", self.switch_at, "50000 is usual", low=0)
         check_number("policy.reward_weight", self.reward_weight, "0 leaves it out", low=0.0)
         for name in ("encoder_learning_rate", "encoder_clip"):
@@ -222,6 +221,10 @@ class Rode(Policy):
         report = {"action_encoder_loss": loss, "roles": jnp.sum(roles.exists).astype(jnp.float32), "role_actions": jnp.mean(reached)}
         return dataclasses.replace(state, encoder=encoder, optimiser=optimiser, roles=roles), report
 
+    def turned(self, before: RodeState, after: RodeState) -> Bool[Array, ""]:
+        """When roles are formed."""
+        return after.roles.formed & ~before.roles.formed
+
     def _encode(self, state: RodeState, batch: Episodes) -> tuple[ActionEncoder, optax.OptState, Float[Array, ""]]:
         """One gradient step of the action encoder."""
         loss, gradient = jax.value_and_grad(prediction_loss)(state.encoder, batch, self.reward_weight)
@@ -233,7 +236,7 @@ class Rode(Policy):
 
     @property
     def _most_roles(self) -> int:
-        return max(self.clusters, self.initial_roles)
+        return most_roles(self.clusters, self.initial_roles)
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:

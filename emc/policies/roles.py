@@ -5,18 +5,24 @@ about StarCraft's actions follows from two lists of the environment here: idle a
 
 * k-means starts from every action once, spreads its centres as far apart as they go, and keeps the tightest result; the released code has
   random starts of a fixed seed. Both are deterministic; their results differ only where clusters are not clear.
-* Roles that are missing are filled up by repeating those that were found, from the first, as often as needed.
 * Where no cluster makes a role (action sets that are too small), all roles hold all actions; the released code would fail.
+
+Where fewer roles than the initial ones are found, all of them are repeated until there are enough: with three initial roles one becomes
+three and two become four, as in the released code.
 
 An action whose cluster is discarded may belong to no role: greedy agents then never take it, as in the released code.
 """
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
+
+Count = TypeVar("Count", int, Array)
 
 
 class Roles(eqx.Module):
@@ -52,17 +58,27 @@ class Roles(eqx.Module):
 def role_spaces(
     label: Int[Array, " A"], clusters: int, idle: tuple[int, ...], moves: tuple[int, ...], least: int
 ) -> tuple[Bool[Array, "R A"], Bool[Array, " R"]]:
-    """The action space of each role by the cluster of each action, and which roles exist: at least `least`, the first ones."""
+    """The action space of each role by the cluster of each action, and which roles exist: the first ones, at least `least`."""
     actions = jnp.arange(label.shape[0])
     member = label == jnp.arange(clusters)[:, None]
     active = jnp.sum(member & ~jnp.isin(actions, jnp.array(idle, jnp.int32)), axis=1)
     space = jnp.where(active[:, None] >= 3, member | jnp.isin(actions, jnp.array(idle + moves, jnp.int32)), member)
     kept = active >= 2
-    found = jnp.sum(kept)
+    found = jnp.maximum(jnp.sum(kept), 1)
     first_kept = jnp.argsort(~kept, stable=True)
-    role = jnp.arange(max(clusters, least))
-    space = space[first_kept[role % jnp.maximum(found, 1)]] | (found == 0)
-    return space | (actions == idle[0]), role < jnp.maximum(found, least)
+    role = jnp.arange(most_roles(clusters, least))
+    space = space[first_kept[role % found]] | ~jnp.any(kept)
+    return space | (actions == idle[0]), role < repeated(found, least)
+
+
+def repeated(found: Count, least: int) -> Count:
+    """How many roles there are when all that were found are repeated until there are enough."""
+    return found * -(-least // found)
+
+
+def most_roles(clusters: int, least: int) -> int:
+    """The most roles that so many clusters can lead to."""
+    return max(repeated(found, least) for found in range(1, clusters + 1))
 
 
 def cluster(points: Float[Array, "A E"], clusters: int, iterations: int) -> Int[Array, " A"]:

@@ -81,6 +81,7 @@ def update(method: Method, state: LearnerState, batch: Episodes, env_steps: Int[
 
     values, fit, metrics = value_function(method).update(state.values, batch, reward, actors, beside_the_fit)
     policy, policy_metrics = method.policy.learn(state.policy, batch, env_steps)
+    values = values.copied(method.policy.turned(state.policy, policy))
     played = batch.played
     metrics |= policy_metrics | curiosity_metrics | method.memory.metrics(memory)
     metrics |= {

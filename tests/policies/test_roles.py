@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from emc.policies.roles import Roles, cluster, role_spaces
+from emc.policies.roles import Roles, cluster, most_roles, role_spaces
 from tests.twins import assert_close, bits, quick
 
 IDLE, MOVES = (0, 1), (2, 3, 4, 5)  # StarCraft's layout: no-op, stop, four moves, then attacks
@@ -20,7 +20,7 @@ IDLE, MOVES = (0, 1), (2, 3, 4, 5)  # StarCraft's layout: no-op, stop, four move
 def spaces(label: list[int], clusters: int, least: int = 3) -> list[set[int]]:
     """The action sets of the roles that exist."""
     space, exists = role_spaces(jnp.array(label), clusters, IDLE, MOVES, least)
-    assert space.shape == (max(clusters, least), len(label))
+    assert space.shape == (most_roles(clusters, least), len(label))
     return [set(np.flatnonzero(row).tolist()) for row in np.asarray(space)[np.asarray(exists)]]
 
 
@@ -29,9 +29,9 @@ def test_small_clusters_are_dropped_pairs_are_kept_and_large_ones_may_also_move(
     assert spaces(label, 4) == [{0, 1, 2, 3}, {0, 1, 2, 3, 4, 5, 7}, {0, 8, 9}]
 
 
-def test_missing_roles_repeat_the_first_ones() -> None:
+def test_roles_that_are_too_few_are_repeated_until_there_are_enough() -> None:
     two = [0, 0, 1, 1, 2, 2, 3, 4]  # {no-op, stop} has nothing to do, {6} and {7} are alone
-    assert spaces(two, 5) == [{0, 2, 3}, {0, 4, 5}, {0, 2, 3}]
+    assert spaces(two, 5) == [{0, 2, 3}, {0, 4, 5}] * 2  # the released code appends both
     one = [0, 0, 0, 0, 1, 2]
     assert spaces(one, 3) == [{0, 1, 2, 3}] * 3
 
@@ -51,7 +51,10 @@ def twin(label: list[int], clusters: int, least: int) -> list[set[int]]:
         elif len(active) > 2:
             found.append(members | set(IDLE) | set(MOVES))
     found = found or [set(range(len(label)))]
-    return found + [found[i % len(found)] for i in range(len(found), least)]
+    repeated = list(found)
+    while len(repeated) < least:
+        repeated += found
+    return repeated
 
 
 @hypothesis.settings(max_examples=60, deadline=None)

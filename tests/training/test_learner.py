@@ -271,6 +271,30 @@ def test_targets_are_copied_exactly_every_interval() -> None:
             assert bits(values.online) != bits(old.target)
 
 
+@dataclasses.dataclass(frozen=True)
+class Turning(Table):
+    """A policy that turns at a given moment."""
+
+    def init(self, key: jax.Array, spec: EnvSpec) -> jax.Array:
+        return jnp.zeros((), bool)
+
+    def learn(self, state: jax.Array, batch: Episodes, env_steps: jax.Array) -> tuple[jax.Array, Metrics]:
+        return env_steps > 10, {}
+
+    def turned(self, before: jax.Array, after: jax.Array) -> jax.Array:
+        return after & ~before
+
+
+def test_the_target_is_copied_at_once_when_values_come_to_mean_something_else() -> None:
+    method = Method(policy=Turning(TABLE.shape), target_interval=100)
+    state = fresh_learner(method)
+    for env_steps, copied in ((10, False), (11, True), (12, False)):
+        before = state
+        state, _ = learn(method, state, BATCH, env_steps)
+        assert bits(state.values.target) == bits(state.values.online if copied else before.values.target)
+        assert bits(state.values.online) != bits(before.values.target)
+
+
 def test_repeated_updates_fit_the_batch_and_stay_finite() -> None:
     method = Method(policy=RecurrentQ(hidden=8), curiosity=ValueCuriosity(), memory=EpisodicMemory(capacity=64), learning_rate=2e-3)
     state = quick(lambda key: observe(method, init_learner(method, SPEC, key), BATCH))(jax.random.key(0))
