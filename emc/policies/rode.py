@@ -13,8 +13,9 @@ What differs from the released code:
   the episode's first state. Where an episode ended nothing follows, in both.
 * The encoder's loss leaves out padding.
 
-A cluster of one action makes no role, so a task with few actions needs few clusters: with five of them the gridworld has no roles at all
-and predators may never catch. The metric `role_actions` is the share of actions that some role holds.
+A cluster of one action makes no role, so a task with few actions needs few clusters: with five of them the gridworld would have no roles at
+all, and predators might never catch. More clusters than pairs of actions are therefore refused. The metric `role_actions` is the share of
+actions that some role holds.
 
 Roles beyond the initial ones keep the weights that they began with, as in the released code; `train_new_roles` trains them.
 """
@@ -79,7 +80,7 @@ class RodeState(eqx.Module):
 class Rode(Policy):
     """Roles that decompose the action space."""
 
-    clusters: int = 5  # of actions; released code, which names 3 for the map corridor; small action sets need 2, see role_actions
+    clusters: int = 5  # of actions; released code, which names 3 for the map corridor; the gridworld needs 2
     initial_roles: int = 3  # released code: as many before roles are formed, and at least as many after
     train_new_roles: bool = False  # the released code's optimiser never hears of roles beyond the initial ones
     interval: int = 5  # steps between choices of a role
@@ -121,6 +122,12 @@ class Rode(Policy):
             raise UserError(
                 "RODE needs an environment that says which actions are always allowed (`idle_actions` of its spec, best with "
                 "`move_actions`): add them there, or choose another method"
+            )
+        most = (spec.n_actions - len(spec.idle_actions)) // 2
+        if self.clusters > most:
+            raise UserError(
+                f"policy.clusters={self.clusters} of {spec.n_actions} actions, {len(spec.idle_actions)} of them idle, cannot all be roles, "
+                f"which take two others each: {f'choose --policy.clusters {most} or fewer' if most else 'choose another method'}"
             )
         encoder = ActionEncoder.init(key, spec, self.encoder_hidden, self.encoder_code, self.embedding)
         roles = Roles.unformed(spec.n_actions, self.embedding, self.initial_roles, self._most_roles)

@@ -36,7 +36,7 @@ from tests.twins import as_numpy, assert_close, assert_trees_close, bits, filled
 GAMMA, INTERVAL = 0.9, 3
 SPEC = EnvSpec(n_agents=2, n_actions=6, obs_size=4, state_size=5, episode_limit=8, idle_actions=(4,), move_actions=(0, 1, 2, 3))
 SMALL: dict[str, Any] = {"hidden": 4, "role_head": 5, "embedding": 3, "encoder_hidden": 5, "encoder_code": 4, "switch_at": 100}
-POLICY = Rode(clusters=4, interval=INTERVAL, role_mixer=QMIX(embed=3, hypernet=4), **SMALL)
+POLICY = Rode(clusters=2, interval=INTERVAL, role_mixer=QMIX(embed=3, hypernet=4), **SMALL)
 ROLES = Roles(
     embedding=jnp.asarray(np.random.default_rng(0).normal(size=(6, 3)), jnp.float32),
     space=jnp.array([[1, 1, 0, 0, 1, 0], [1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 1]], bool),
@@ -339,6 +339,14 @@ def test_an_environment_that_says_nothing_about_its_actions_is_refused_in_one_li
     silent = dataclasses.replace(SPEC, idle_actions=())
     with pytest.raises(UserError, match=r"^RODE needs an environment that says which actions are always allowed[^\n]*$"):
         POLICY.init(jax.random.key(0), silent)
+
+
+@pytest.mark.parametrize(("actions", "advice"), [(5, "choose --policy.clusters 2 or fewer"), (2, "choose another method")])
+def test_more_clusters_than_can_make_roles_are_refused_in_one_line(actions: int, advice: str) -> None:
+    spec = dataclasses.replace(SPEC, n_actions=actions, idle_actions=(actions - 1,), move_actions=())
+    with pytest.raises(UserError, match=rf"^policy\.clusters=3 of {actions} actions, 1 of them idle, cannot all be roles[^\n]*: {advice}$"):
+        Rode(clusters=3, **SMALL).init(jax.random.key(0), spec)
+    assert fresh_state().roles.space.shape == (4, 6)  # as many clusters as this task has room for
 
 
 def test_the_grids_say_which_actions_are_idle_and_which_are_moves() -> None:
