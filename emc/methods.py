@@ -57,7 +57,7 @@ class Method:
                 raise UserError(f"{name}={value} must be a number above 0")
         for name in ("batch_episodes", "replay_episodes", "updates_per_episode", "episodes_per_update", "target_interval"):
             check_size(name, vars(self)[name], "choose a smaller or larger one", low=1)
-        if reason := self.loss.refuse(self.mixer):
+        if reason := self.loss.refuse(self.mixer) or self.policy.refuse(self.epsilon.restart_at):
             raise UserError(reason)
         if self.batch_episodes > self.replay_episodes:
             raise UserError(

@@ -68,6 +68,10 @@ class Policy(Part):
     def __post_init__(self) -> None:
         check_size("policy.hidden", self.hidden, "64 is usual", low=1)
 
+    def refuse(self, restart_at: int) -> str:
+        """Why exploration cannot start again after so many environment steps (0: never); empty if it can."""
+        return ""
+
     @property
     def reads_first_state(self) -> bool:
         """Whether an episode must begin with the global state."""

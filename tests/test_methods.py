@@ -198,6 +198,15 @@ def test_a_loss_refuses_values_that_it_cannot_fit(loss: Any, mixer: Any, advice:
         Method(loss=loss, mixer=mixer)
 
 
+def test_roles_and_exploration_that_start_at_different_times_are_refused_in_one_line() -> None:
+    epsilon = Epsilon(restart_at=50_000)
+    with pytest.raises(UserError, match=r"^policy\.switch_at=100 and epsilon\.restart_at=50000 differ[^\n]*restart-at 100, or 0"):
+        Method(policy=Rode(switch_at=100), epsilon=epsilon)
+    assert Method(policy=Rode(switch_at=50_000), epsilon=epsilon).epsilon == epsilon
+    assert Method(policy=Rode(switch_at=100)).epsilon.restart_at == 0
+    assert Method(policy=Maven(), epsilon=epsilon).epsilon == epsilon
+
+
 @pytest.mark.parametrize("change", [{"gamma": 0.0}, {"gamma": 1.0}, {"batch_episodes": 32, "replay_episodes": 32}])
 def test_numbers_at_the_edge_of_sense_are_taken(change: dict[str, Any]) -> None:
     method = dataclasses.replace(SHARED, **change)

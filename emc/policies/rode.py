@@ -84,7 +84,7 @@ class Rode(Policy):
     initial_roles: int = 3  # released code: as many before roles are formed, and at least as many after
     train_new_roles: bool = False  # the released code's optimiser never hears of roles beyond the initial ones
     interval: int = 5  # steps between choices of a role
-    switch_at: int = 50_000  # environment steps after which roles are formed; `epsilon.restart_at` should say the same
+    switch_at: int = 50_000  # environment steps after which roles are formed; `epsilon.restart_at` must say the same, or 0
     role_head: int = 128  # width of the layer that makes role values
     role_mixer: QMIX = QMIX()
     embedding: int = 20  # size of an action's embedding
@@ -106,6 +106,14 @@ class Rode(Policy):
         check_number("policy.reward_weight", self.reward_weight, "0 leaves it out", low=0.0)
         for name in ("encoder_learning_rate", "encoder_clip"):
             check_number(f"policy.{name}", vars(self)[name], "it must be above 0", low=SMALLEST)
+
+    def refuse(self, restart_at: int) -> str:
+        if restart_at in (0, self.switch_at):
+            return ""
+        return (
+            f"policy.switch_at={self.switch_at} and epsilon.restart_at={restart_at} differ, so new roles would not be explored: "
+            f"add --epsilon.restart-at {self.switch_at}, or 0 to explore no second time"
+        )
 
     def init_net(self, key: PRNGKeyArray, spec: EnvSpec) -> RodeNet:
         keys, inputs = jax.random.split(key, 5), spec.obs_size + spec.n_actions + spec.n_agents

@@ -39,8 +39,15 @@ def small(name: str, method: Method) -> Method:
     """The same method with the smallest sizes that still do everything."""
     memory = method.memory if method.memory == NoMemory() else dataclasses.replace(method.memory, capacity=64)
     policy = dataclasses.replace(method.policy, hidden=8, **SMALL_PARTS.get(name, {}))
+    epsilon = dataclasses.replace(method.epsilon, restart_at=10) if name == "rode" else method.epsilon  # with its roles
     return dataclasses.replace(
-        method, policy=policy, memory=memory, batch_episodes=2, replay_episodes=4, episodes_per_update=min(2, method.episodes_per_update)
+        method,
+        policy=policy,
+        memory=memory,
+        epsilon=epsilon,
+        batch_episodes=2,
+        replay_episodes=4,
+        episodes_per_update=min(2, method.episodes_per_update),
     )
 
 
