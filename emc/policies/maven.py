@@ -6,7 +6,7 @@ cross-entropy is a loss of the agents too, so different latents come to mean dif
 
 As in the released code: no baseline and sums over samples in the latent policy's loss, a hidden state of ones in front of the
 discriminator, z drawn from the latent policy in tests too. Different: the discriminator reads each episode to its own end and not through
-padding.
+padding, and the latent policy learns as often for each episode however many are collected side by side.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Maven(Policy):
     latent_learning_rate: float = 5e-4  # Adam
     past_episodes: int = 512  # that the latent policy learns from
     latent_batch: int = 64
-    latent_updates: int = 8  # after each collected batch of episodes
+    latent_updates: int = 8  # for each collected episode, whatever the number of parallel environments
     learn_latent: bool = True  # False: every latent is as likely as any other
 
     def __post_init__(self) -> None:
@@ -162,7 +162,7 @@ class Maven(Policy):
     def observe(self, state: MavenState, fresh: Episodes) -> MavenState:
         if not self.learn_latent:
             return state
-        past, (key, *keys) = _remember(state.past, fresh), jax.random.split(state.key, self.latent_updates + 1)
+        past, keys = _remember(state.past, fresh), jax.random.split(state.key, self.latent_updates * fresh.reward.shape[0] + 1)
         net, optimiser = state.net, state.optimiser
         stored = jnp.minimum(past.added, self.past_episodes)
 
@@ -177,8 +177,8 @@ class Maven(Policy):
 
             return descend(self._optimiser, jax.grad(loss)(net), optimiser, net), None
 
-        (net, optimiser), _ = jax.lax.scan(improve, (net, optimiser), jnp.stack(keys))
-        return MavenState(net, optimiser, past, key)
+        (net, optimiser), _ = jax.lax.scan(improve, (net, optimiser), keys[1:])
+        return MavenState(net, optimiser, past, keys[0])
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:

@@ -231,6 +231,14 @@ def test_of_more_new_episodes_than_the_past_holds_the_last_stay() -> None:
         np.testing.assert_array_equal(row, firsts[int(got) - 1])
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_latent_policy_learns_as_often_for_each_episode_however_many_come_together(count: int) -> None:
+    policy = dataclasses.replace(POLICY, latent_updates=2)
+    after = observe(policy, STATE, fresh(np.ones((count, SPEC.state_size)), [1] * count, [5.0] * count))
+    steps = [int(leaf) for leaf in jax.tree.leaves(after.optimiser) if jnp.issubdtype(leaf.dtype, jnp.integer)]
+    assert set(steps) == {2 * count}
+
+
 def probabilities(state: MavenState, first: np.ndarray) -> np.ndarray:
     logits = mlp(as_numpy(state.net), first)
     return np.exp(logits) / np.sum(np.exp(logits))
