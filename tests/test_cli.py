@@ -50,6 +50,8 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str
         ("train ow-qmix gridworld --loss.alpha 2", "from 0 to 1"),
         ("train qmix gridworld --optimiser adm", "Did you mean adam?"),
         ("train qmix-tuned gridworld --parallel-envs 3 --replay-episodes 5001", "make one a multiple of the other"),
+        ("plan qmix-tuned gridworld --parallel-envs 3 --replay-episodes 5001", "make one a multiple of the other"),
+        ("plan vdn gridworld --parallel-envs 3", "parallel_envs=3 must divide replay_episodes=5000"),
         ("train vdn gridworld --log-every -1", "at least 0"),
         ("train vdn gridworld --checkpoint-minutes -1", "at least 0"),
         ("train vdn gridworld --replay-episodes 400000000", "lower --replay-episodes"),

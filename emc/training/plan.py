@@ -11,7 +11,7 @@ import jax
 from emc.envs.base import Described
 from emc.errors import UserError
 from emc.methods import Method
-from emc.training.loop import Budget, init
+from emc.training.loop import Budget, check_cadence, init
 from emc.training.packing import blank_episodes
 from emc.types import bytes_of
 
@@ -30,7 +30,8 @@ class Plan:
 
 
 def plan(method: Method, env: Described, budget: Budget, seeds: int) -> Plan:
-    """Sizes from shapes alone."""
+    """Sizes from shapes alone; what could not be trained is refused."""
+    check_cadence(method, budget)
     state = jax.eval_shape(lambda: init(method, env, 0))
     spec = env.spec
     replay, memory = bytes_of(state.replay), bytes_of(state.learner.memory)
