@@ -380,17 +380,25 @@ def _reported(paths: list[Path], out: Path | None) -> Path:
     return out
 
 
+NUMBERS = ("gamma", "epsilon", "optimiser", "learning_rate", "gradient_clip", "batch_episodes", "episodes_per_update", "target_interval")
+
+
 def methods(words: list[str]) -> None:
     from emc.curiosity import NoCuriosity
     from emc.memory import NoMemory
-    from emc.methods import METHODS
+    from emc.methods import METHODS, Method
 
     _parse("emc methods", Nothing, words)
+    usual = Method()
     for name, entry in METHODS.items():
         method = entry.method
         parts = (method.policy, method.mixer, method.loss, method.curiosity, method.memory, method.replay)
         composed = " + ".join(_in_short(part) for part in parts if part not in (NoCuriosity(), NoMemory()))
-        print(f"{name:<12}  {entry.about} ({entry.paper}): {composed}")
+        changed = [field for field in NUMBERS if vars(method)[field] != vars(usual)[field]]
+        own = "".join(
+            f", {field}={_in_short(value) if dataclasses.is_dataclass(value := vars(method)[field]) else value}" for field in changed
+        )
+        print(f"{name:<12}  {entry.about} ({entry.paper}): {composed}{own}")
 
 
 def _in_short(part: Any) -> str:

@@ -86,6 +86,7 @@ TUNED_QMIX = Method(
     epsilon=Epsilon(steps=100_000),  # 500 000 on 6h_vs_8z
     gamma=0.99,
     learning_rate=0.001,
+    gradient_clip=20.0,  # PyMARL2 clips at 10 what is half of this gradient: its loss has a factor 1/2
     batch_episodes=128,
     episodes_per_update=8,  # one gradient step for eight parallel episodes
     target_interval=25,  # every 200 episodes

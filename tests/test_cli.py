@@ -93,7 +93,11 @@ def test_help_teaches_every_field_and_where_its_default_comes_from(capsys: pytes
 
 def test_methods_and_environments_are_listed_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     main(["methods"])
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(emc.METHODS)
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert list(lines) == list(emc.METHODS)
+    for number in ("gamma=0.99", "optimiser=Adam", "learning_rate=0.001", "gradient_clip=20.0", "batch_episodes=128"):
+        assert number in lines["qmix-tuned"]
+        assert number.split("=")[0] not in lines["vdn"]
     main(["envs"])
     listed, other = capsys.readouterr().out.split("\n\n")
     assert [line.split()[0] for line in listed.splitlines()] == list(emc.TASKS)

@@ -79,6 +79,7 @@ RELEASED = {
         "epsilon": Epsilon(start=1.0, finish=0.05, steps=100_000),
         "gamma": 0.99,
         "learning_rate": 1e-3,
+        "gradient_clip": 20.0,
         "batch_episodes": 128,
         "episodes_per_update": 8,
         "target_interval": 25,
