@@ -55,12 +55,11 @@ class Worker:
         theirs.close()
         self.connection = multiprocessing.connection.Connection(ours.detach())
 
-    def introduction(self) -> EnvSpec:
+    def introduction(self) -> EnvSpec | Failure:
         """The sizes of its environment, said once after starting."""
         answer = self.answer(time.monotonic() + START_SECONDS)
         if isinstance(answer, Failure):
-            self.kill()
-            raise UserError(answer.reason)
+            return answer
         fields: dict[str, Any] = json.loads(answer[1:], object_hook=_with_tuples)
         return EnvSpec(**fields)
 
@@ -117,11 +116,12 @@ class Workers:
         found: dict[int, HostTimestep | Failure] = {}
         for number in numbers:
             worker = self.workers[number]
-            if not self.introduced[number]:
-                worker.introduction()
+            # Starting may fail like any step: a machine that is short of memory for a moment must not cost a run.
+            introduction = None if self.introduced[number] else worker.introduction()
+            if introduction is not None:
                 self.introduced[number] = True
                 deadline = time.monotonic() + self.env.timeout
-            answer = worker.answer(deadline)
+            answer = introduction if isinstance(introduction, Failure) else worker.answer(deadline)
             if isinstance(answer, Failure):
                 self.failures.append(answer.reason)
                 worker.kill()
@@ -144,9 +144,12 @@ def spec_of(env: Hosted) -> EnvSpec:
     """The sizes of a hosted environment."""
     worker = Worker(env)
     try:
-        return worker.introduction()
+        introduction = worker.introduction()
     finally:
         worker.leave()
+    if isinstance(introduction, Failure):
+        raise UserError(introduction.reason)
+    return introduction
 
 
 def encode(spec: EnvSpec, now: HostTimestep) -> bytes:

@@ -138,6 +138,19 @@ def test_a_worker_that_fails_costs_its_episode_and_is_replaced(how: str, reason:
         assert isinstance(third, HostTimestep)
 
 
+def test_a_worker_that_dies_while_starting_costs_no_more_than_its_episode(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    env = Hosted(f"{EXAMPLES}:Numbered", f"folder={tmp_path / 'made'} starting=(2,3)")  # the first one only says its sizes
+    run = start(config(env), tmp_path)
+    assert [line["reason"] for line in read_metrics(run.path / LOST)] == ["died (signal 9)"] * 2
+    assert read_metrics(run.path / "metrics.jsonl")[-1]["steps"] >= 60
+
+
+def test_an_environment_that_never_starts_is_refused_at_once() -> None:
+    with pytest.raises(UserError, match="cannot be made with nonsense=1"):
+        _ = Hosted(f"{EXAMPLES}:Race", "nonsense=1").spec
+
+
 def test_repeated_failures_stop_the_run_with_a_checkpoint_that_can_be_resumed(tmp_path: Path) -> None:
     env = Hosted(f"{EXAMPLES}:Unreliable", "how=raise share=1.0", patience=3)
     with pytest.raises(RunError, match=r"failed 3 times in a row.*something went wrong in the game.*emc resume"):
