@@ -268,12 +268,29 @@ def test_a_time_limit_that_only_cuts_is_a_truncation() -> None:
 
 
 class Discrete:
-    def __init__(self, n: int):
-        self.n = n
+    """A choice of one among n."""
+
+    shape = ()
+
+    def __init__(self, n: int, start: int = 0):
+        self.n, self.start = n, start
+
+
+class Box:
+    def __init__(self, *shape: int):
+        self.shape = shape
+
+
+class Dictionary:
+    def __init__(self, **spaces: Any):
+        self.spaces = spaces
 
 
 class Zoo:
-    """A parallel environment with two unequal agents, the second of which leaves early."""
+    """A parallel environment with two unequal agents, the second of which leaves early.
+
+    As in PettingZoo, an agent's last step still shows what it observed.
+    """
 
     def __init__(self, masks: str = "info"):
         self.possible_agents = ["a", "b"]
@@ -285,53 +302,126 @@ class Zoo:
     def action_space(self, agent: str) -> Discrete:
         return Discrete(2 if agent == "a" else 3)
 
+    def observation_space(self, agent: str) -> Any:
+        space = Box(2) if agent == "a" else Box(1, 3)
+        return space if self.masks == "info" else Dictionary(observation=space, action_mask=Box(3))
+
     def reset(self, seed: int) -> Any:
         self.agents, self.time = ["a", "b"], 0
-        return self._obs(), self._infos()
+        return self._obs(self.agents), self._infos(self.agents)
 
     def step(self, actions: dict[str, int]) -> Any:
         assert set(actions) == set(self.agents)
         self.time += 1
-        rewards = dict.fromkeys(self.agents, 1.0)
-        over = self.time >= 4
-        truncations = dict.fromkeys(self.agents, over)
-        self.agents = [] if over else ["a"] if self.time >= 2 else ["a", "b"]
-        return self._obs(), rewards, dict.fromkeys(rewards, False), truncations, self._infos()
+        acting = self.agents
+        rewards = dict.fromkeys(acting, 1.0)
+        ended, stopped = (dict.fromkeys(acting, self.time >= time) for time in self.ends())
+        ended["b"] = self.time >= 2
+        self.agents = [agent for agent in acting if not (ended[agent] or stopped[agent])]
+        return self._obs(acting), rewards, ended, stopped, self._infos(acting)
+
+    def ends(self) -> tuple[int, int]:
+        """When the first agent's task is over, and when it is cut."""
+        return 9, 4
 
     def close(self) -> None:
         pass
 
-    def _obs(self) -> dict[str, Any]:
-        table = {"a": np.ones(2), "b": np.full((1, 3), 2.0)}
-        plain = {agent: table[agent] for agent in self.agents}
+    def _obs(self, agents: list[str]) -> dict[str, Any]:
+        table = {"a": np.full(2, 1.0 + self.time), "b": np.full((1, 3), 2.0)}
+        plain = {agent: table[agent] for agent in agents}
         if self.masks == "info":
             return plain
         return {agent: {"observation": obs, "action_mask": [0, 1, 1][: self.action_space(agent).n]} for agent, obs in plain.items()}
 
-    def _infos(self) -> dict[str, Any]:
+    def _infos(self, agents: list[str]) -> dict[str, Any]:
         return (
-            {agent: {"action_mask": np.array([1, 0, 1][: self.action_space(agent).n])} for agent in self.agents}
-            if self.masks == "info"
-            else {}
+            {agent: {"action_mask": np.array([1, 0, 1][: self.action_space(agent).n])} for agent in agents} if self.masks == "info" else {}
         )
+
+
+def moments(env: PettingZoo, steps: int = 4, action: tuple[int, int] = (0, 1)) -> list[HostTimestep]:
+    """An episode."""
+    return [env.reset(0), *(env.step(np.array(action)) for _ in range(steps))]
 
 
 @pytest.mark.parametrize(("masks", "expected"), [("info", [1, 0, 0]), ("observation", [0, 1, 0])])
 def test_the_pettingzoo_adapter_pads_sums_and_masks(masks: str, expected: list[int]) -> None:
     env = PettingZoo.around(Zoo(masks))
     assert env.spec == EnvSpec(n_agents=2, n_actions=3, obs_size=3, state_size=6, episode_limit=4, winnable=False)
-    now = env.reset(0)
-    assert now.obs.tolist() == [[1, 1, 0], [2, 2, 2]]
-    assert now.available[0].astype(int).tolist() == expected
-    rewards, flags = [], []
-    for _ in range(4):
-        now = env.step(np.array([0, 1]))
-        rewards.append(now.reward)
-        flags.append((now.terminated, now.truncated))
-    assert rewards == [2.0, 2.0, 1.0, 1.0]
-    assert flags == [(False, False)] * 3 + [(False, True)]
-    assert now.obs.tolist() == [[0, 0, 0], [0, 0, 0]]
-    assert now.available.tolist() == [[True, False, False]] * 2
+    first, *rest = moments(env)
+    assert first.obs.tolist() == [[1, 1, 0], [2, 2, 2]]
+    assert first.available[0].astype(int).tolist() == expected
+    assert [now.reward for now in rest] == [2.0, 2.0, 1.0, 1.0]
+    assert [(now.terminated, now.truncated) for now in rest] == [(False, False)] * 3 + [(False, True)]
+    for now in rest[1:]:  # the second agent has left
+        assert now.obs[1].tolist() == [0, 0, 0]
+        assert now.available[1].tolist() == [True, False, False]
+
+
+def test_the_last_moment_of_a_cut_episode_is_seen() -> None:
+    last = moments(PettingZoo.around(Zoo()))[-1]
+    assert last.truncated
+    assert last.obs.tolist() == [[5, 5, 0], [0, 0, 0]]
+    assert last.available.astype(int).tolist() == [[1, 0, 0], [1, 0, 0]]
+
+
+class Final(Zoo):
+    """Over and cut at the same step, with an agent that stays in the list."""
+
+    def ends(self) -> tuple[int, int]:
+        return 4, 4
+
+    def step(self, actions: dict[str, int]) -> Any:
+        answer = super().step(actions)
+        self.agents = self.agents or ["a"]
+        return answer
+
+
+def test_an_end_counts_for_more_than_a_cut_at_the_same_step() -> None:
+    last = moments(PettingZoo.around(Final()))[-1]
+    assert (last.terminated, last.truncated) == (True, False)
+    assert not last.obs.any()
+
+
+class Late(Zoo):
+    """The second agent is not there at first, may do nothing later, and counts from 5; both see one of four things, from 1 on."""
+
+    def action_space(self, agent: str) -> Discrete:
+        return Discrete(3, start=5)
+
+    def observation_space(self, agent: str) -> Any:
+        return Discrete(4, start=1)
+
+    def reset(self, seed: int) -> Any:
+        super().reset(seed)
+        self.agents = ["a"]
+        return {"a": 1}, {}
+
+    def step(self, actions: dict[str, int]) -> Any:
+        self.chosen = actions
+        self.agents = ["a", "b"]
+        nothing = {"action_mask": np.zeros(3)}
+        return {"a": 2, "b": 4}, {}, {}, {}, {"a": {}, "b": nothing}
+
+
+def test_absent_agents_shifted_choices_and_agents_that_may_do_nothing() -> None:
+    zoo = Late()
+    env = PettingZoo.around(zoo)
+    assert dataclasses.astuple(env.spec)[:3] == (2, 3, 4)
+    first, second = moments(env, steps=1, action=(2, 0))
+    assert zoo.chosen == {"a": 7}
+    assert first.obs.tolist() == [[1, 0, 0, 0], [0, 0, 0, 0]]
+    assert second.obs.tolist() == [[0, 1, 0, 0], [0, 0, 0, 1]]
+    assert second.available.astype(int).tolist() == [[1, 1, 1], [1, 0, 0]]
+
+
+def test_observations_that_are_no_vector_are_refused_in_one_line() -> None:
+    zoo = Zoo()
+    for space, message in [(Dictionary(place=Box(2)), "without an entry called observation"), (object(), "of the kind object")]:
+        zoo.observation_space = lambda agent, space=space: space
+        with pytest.raises(UserError, match=message):
+            PettingZoo.around(zoo)
 
 
 def test_the_manifest_of_a_hosted_run_is_plain_json() -> None:
