@@ -28,7 +28,7 @@ class Hosted(eqx.Module):
     source: str = eqx.field(static=True)  # module:Class, or family/name
     arguments: str = eqx.field(default="", static=True)  # for its constructor: name=value name=value ...
     timeout: float = eqx.field(default=120.0, static=True)  # seconds for one reset or step, after which a worker counts as hung
-    patience: int = eqx.field(default=5, static=True)  # failures in a row, without one whole episode, that end the run
+    patience: int = eqx.field(default=5, static=True)  # failures of a worker in a row, without a whole episode, that end the run
 
     def __check_init__(self) -> None:
         parse_arguments(self.arguments)

@@ -153,12 +153,18 @@ def spec_of(env: Hosted) -> EnvSpec:
 
 
 def encode(spec: EnvSpec, now: HostTimestep) -> bytes:
-    """A moment as bytes; wrong shapes are refused here, where the environment can be blamed."""
+    """A moment as bytes; wrong shapes and numbers are refused here, where the environment can be blamed."""
     wanted = {"obs": (spec.n_agents, spec.obs_size), "state": (spec.state_size,), "available": (spec.n_agents, spec.n_actions)}
     arrays = {"obs": np.asarray(now.obs, "<f4"), "state": np.asarray(now.state, "<f4"), "available": np.asarray(now.available, bool)}
     for name, array in arrays.items():
         if array.shape != wanted[name]:
             raise UserError(f"{name} has shape {array.shape}, its spec says {wanted[name]}")
+    reward = np.float32(now.reward)  # as it is stored
+    for name, value in (("obs", arrays["obs"]), ("state", arrays["state"]), ("reward", reward)):
+        if not np.isfinite(value).all():
+            raise UserError(f"{name} has a number that is not finite")
+    if not arrays["available"].any(axis=1).all():
+        raise UserError(f"available leaves agent {int(arrays['available'].any(axis=1).argmin())} no action at all")
     flags = struct.pack("<d3?", float(now.reward), bool(now.terminated), bool(now.truncated), bool(now.won))
     return flags + b"".join(array.tobytes() for array in arrays.values())
 

@@ -108,7 +108,8 @@ class _Rollout:
         self.waiting = list(range(episodes))  # rows that nobody plays yet
         self.row = [-1] * self.slots  # what each worker plays; -1: nothing
         self.time = [0] * self.slots
-        self.in_a_row = 0  # failures without a whole episode between them
+        # Each worker's failures without a whole episode between them: all of them failing once, at one moment, is one misfortune.
+        self.in_a_row = [0] * self.slots
         self.attempts = np.zeros(episodes, np.int64)
         spec = self.spec
         self.obs = np.zeros((self.slots, spec.n_agents, spec.obs_size), np.float32)
@@ -187,7 +188,7 @@ class _Rollout:
             self._show(slot, answer)
             self.won[row] |= answer.won
             if answer.terminated or answer.truncated or t + 1 >= self.spec.episode_limit:
-                self.row[slot], self.in_a_row = -1, 0
+                self.row[slot], self.in_a_row[slot] = -1, 0
                 ended.append(slot)
         return ended
 
@@ -206,10 +207,10 @@ class _Rollout:
         self.row[slot] = -1
         self.attempts[row] += 1
         self.waiting.append(row)
-        self.in_a_row += 1
-        if self.in_a_row >= self.workers.env.patience:
+        self.in_a_row[slot] += 1
+        if self.in_a_row[slot] >= self.workers.env.patience:
             raise WorkersFailed(
-                f"{self.workers.env.source}: workers failed {self.in_a_row} times in a row, last because it {failure.reason}"
+                f"{self.workers.env.source}: a worker failed {self.in_a_row[slot]} times in a row, last because it {failure.reason}"
             )
 
 

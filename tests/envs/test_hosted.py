@@ -86,6 +86,21 @@ def test_a_moment_survives_the_wire_and_a_wrong_shape_does_not() -> None:
         encode(spec, dataclasses.replace(now, state=[1, 2, 3]))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"obs": [[1, 2], [np.nan, 4]]}, "obs has a number that is not finite"),
+        ({"state": [5, np.inf]}, "state has a number that is not finite"),
+        ({"reward": -np.inf}, "reward has a number that is not finite"),
+        ({"available": [[True] * 3, [False] * 3]}, "available leaves agent 1 no action"),
+    ],
+)
+def test_what_cannot_be_learnt_from_is_blamed_on_the_environment(change: dict[str, Any], message: str) -> None:
+    now = HostTimestep([[1, 2], [3, 4]], [5, 6], [[True, False, True]] * 2)
+    with pytest.raises(UserError, match=message):
+        encode(Race.spec, dataclasses.replace(now, **change))
+
+
 def test_a_hosted_gridworld_plays_the_episodes_of_the_compiled_rollout() -> None:
     env = Gridworld(episode_limit=12)
     method = dataclasses.replace(METHOD, policy=METHOD.policy)
@@ -144,6 +159,15 @@ def test_a_worker_that_dies_while_starting_costs_no_more_than_its_episode(tmp_pa
     run = start(config(env), tmp_path)
     assert [line["reason"] for line in read_metrics(run.path / LOST)] == ["died (signal 9)"] * 2
     assert read_metrics(run.path / "metrics.jsonl")[-1]["steps"] >= 60
+
+
+def test_workers_that_all_fail_at_one_moment_are_one_failure_each(tmp_path: Path) -> None:
+    env = Hosted(f"{EXAMPLES}:Numbered", f"folder={tmp_path} playing={','.join(map(str, range(1, 4)))}", patience=2)
+    actors = actors_of(METHOD, init_learner(METHOD, env.spec, jax.random.key(1)))
+    with contextlib.closing(Workers(env, 3)) as workers:
+        _, outcome = play_hosted(workers, actors, jax.random.key(0), jnp.float32(1.0), 3)
+        assert workers.failures == ["died (signal 9)"] * 3
+    assert (np.asarray(outcome.length) >= 3).all()
 
 
 def test_an_environment_that_never_starts_is_refused_at_once() -> None:
