@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,19 @@ class Hosted(eqx.Module):
         return spec_of(self)
 
 
-def parse_arguments(words: str) -> dict[str, Any]:
-    """`map_name=3m obs_last_action=True` as keyword arguments; what is not a Python literal is text."""
+def parse_arguments(words: str, texts: Collection[str] = ()) -> dict[str, Any]:
+    """`step_mul=4 title="two words"` as keyword arguments; what is no Python literal is text, and so is every value named in `texts`."""
+    try:
+        pieces = shlex.split(words)
+    except ValueError as error:
+        raise UserError(f"arguments {words!r} cannot be read: {error}") from error
     found: dict[str, Any] = {}
-    for word in words.split():
+    for word in pieces:
         name, equals, value = word.partition("=")
         if not (equals and name.isidentifier()):
-            raise UserError(f"argument {word!r} is not name=value: write arguments like difficulty=7 map_name=3m")
+            raise UserError(f"argument {word!r} is not name=value: write arguments like step_mul=4 reward_sparse=True")
         try:
-            found[name] = ast.literal_eval(value)
+            found[name] = value if name in texts else ast.literal_eval(value)
         except (ValueError, SyntaxError):
             found[name] = value
     return found
@@ -59,10 +64,11 @@ def parse_arguments(words: str) -> dict[str, Any]:
 
 def make_host(source: str, arguments: str) -> HostEnvironment:
     """Construct the environment, in this process."""
-    fields = parse_arguments(arguments)
     if "/" in source:
         family, _, name = source.partition("/")
-        return lookup("family of environments", family, FAMILIES)(name, fields)
+        make = lookup("family of environments", family, FAMILIES)
+        return make(name, parse_arguments(arguments, STARCRAFT_TEXTS if family in ("smac", "smacv2") else ()))
+    fields = parse_arguments(arguments)
     kind = imported(source)
     try:
         env = kind(**fields)
@@ -119,6 +125,7 @@ def _pettingzoo(name: str, fields: dict[str, Any]) -> HostEnvironment:
     return PettingZoo(name, **fields)
 
 
+STARCRAFT_TEXTS = ("difficulty", "game_version", "replay_dir", "replay_prefix")  # that may look like numbers: SMAC wants "7" and "4.10"
 KNOWN_ZOOS = ("pettingzoo", "mpe2")  # packages of PettingZoo's own makers
 FAMILIES: Mapping[str, Callable[[str, dict[str, Any]], HostEnvironment]] = {
     "pymarl": _pymarl("pymarl"),

@@ -37,6 +37,8 @@ class PyMARL:
     @classmethod
     def made(cls, package: str, name: str, episode_limit: int | None = None, **fields: Any) -> PyMARL:
         """StarCraft II or a copy of it, by the name of its map."""
+        if "map_name" in fields:
+            raise UserError(f"map_name is part of the environment's name: write {package}/{fields['map_name']}")
         return cls(cls._starcraft(package, name, fields), episode_limit)
 
     @classmethod

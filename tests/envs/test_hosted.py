@@ -7,6 +7,8 @@ import dataclasses
 import json
 import re
 import signal
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,9 @@ def test_arguments_are_python_literals_or_words() -> None:
     for wrong in ("7", "a:1", "1a=2"):
         with pytest.raises(UserError, match="name=value"):
             parse_arguments(wrong)
+    assert parse_arguments("a='two words' b=4.10 c=4.10", texts=("c",)) == {"a": "two words", "b": 4.1, "c": "4.10"}
+    with pytest.raises(UserError, match="No closing quotation"):
+        parse_arguments("a='two")
 
 
 @pytest.mark.parametrize(
@@ -280,6 +285,30 @@ def test_the_pymarl_adapter_hides_the_differences(kind: str) -> None:
         now = env.step(np.array([1, 0]))
         assert (now.reward, now.terminated, now.truncated) == (1.5, step == 4, False)
     assert now.won == (kind != "broken")
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> list[dict[str, Any]]:
+    """Make a package that is not here; what its environments were made with."""
+    made: list[dict[str, Any]] = []
+
+    class Made(OldStyle):
+        def __init__(self, **fields: Any):
+            super().__init__("smac")
+            made.append(fields)
+
+    parts = module.split(".")
+    for end in range(1, len(parts) + 1):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:end]), types.ModuleType(".".join(parts[:end])))
+    monkeypatch.setattr(sys.modules[module], name, Made, raising=False)
+    return made
+
+
+def test_smac_is_made_with_texts_where_it_wants_them_and_its_map_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = stand_in(monkeypatch, "smac.env", "StarCraft2Env")
+    make_host("smac/3m", "difficulty=7 game_version=4.10 step_mul=4 replay_prefix=2026")
+    assert made == [{"map_name": "3m", "difficulty": "7", "game_version": "4.10", "step_mul": 4, "replay_prefix": "2026"}]
+    with pytest.raises(UserError, match="part of the environment's name: write smac/8m"):
+        make_host("smac/3m", "map_name=8m")
 
 
 def test_a_time_limit_that_only_cuts_is_a_truncation() -> None:
