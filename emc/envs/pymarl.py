@@ -7,6 +7,7 @@ unless the environment says that the episode only was cut.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from typing import Any
@@ -16,6 +17,7 @@ from jaxtyping import Int
 
 from emc.envs.hosted import imported
 from emc.errors import UserError
+from emc.names import lookup
 from emc.types import EnvSpec, HostTimestep
 
 WANTED = {
@@ -23,6 +25,13 @@ WANTED = {
     "smacv2": "StarCraft II and SMACv2, from the repository oxwhirl/smacv2",
     "smaclite": "SMAClite, from its repository uoe-agents/smaclite",
 }
+# SMACv2 draws its teams from a description. Its authors' for each race: kinds, how likely each is, and what no team may consist of alone.
+TEAMS = {
+    "10gen_terran": (("marine", "marauder", "medivac"), (0.45, 0.45, 0.1), ("medivac",)),
+    "10gen_protoss": (("stalker", "zealot", "colossus"), (0.45, 0.45, 0.1), ()),
+    "10gen_zerg": (("zergling", "baneling", "hydralisk"), (0.45, 0.1, 0.45), ("baneling",)),
+}
+TEAM_SIZE = 5
 LITE_LIMIT = 120  # SMAClite has no time limit of its own
 
 
@@ -51,13 +60,21 @@ class PyMARL:
         # Imported only when asked for: SMAC and SMACv2 cannot be imported side by side.
         try:
             if package == "smac":
-                return importlib.import_module("smac.env").StarCraft2Env(map_name=name, **fields)
-            if package == "smacv2":
-                return importlib.import_module("smacv2.env.starcraft2.wrapper").StarCraftCapabilityEnvWrapper(map_name=name, **fields)
-            importlib.import_module("smaclite")
-            return importlib.import_module("gymnasium").make(f"smaclite/{name}-v0", **fields).unwrapped
+                make = functools.partial(importlib.import_module("smac.env").StarCraft2Env, map_name=name)
+            elif package == "smacv2":
+                wrapper = importlib.import_module("smacv2.env.starcraft2.wrapper").StarCraftCapabilityEnvWrapper
+                make, fields = functools.partial(wrapper, map_name=name), _published(name, fields)
+            else:
+                importlib.import_module("smaclite")
+                make = functools.partial(importlib.import_module("gymnasium").make, f"smaclite/{name}-v0")
         except (ImportError, AttributeError) as error:
             raise UserError(f"{package}/{name} needs {WANTED[package]} ({error}). `emc doctor` says what is missing") from error
+        try:
+            env = make(**fields)
+        except Exception as error:  # each package has its own for a map that it does not know
+            reason = f"{type(error).__name__}: {error}"
+            raise UserError(f"{package}/{name} cannot be made: there is no such map, or not with these arguments ({reason})") from error
+        return env.unwrapped if package == "smaclite" else env
 
     def _sizes(self, limit: int | None, starcraft: bool) -> EnvSpec:
         info: dict[str, Any] = self.env.get_env_info() if hasattr(self.env, "get_env_info") else {}
@@ -104,6 +121,19 @@ class PyMARL:
         available[~available.any(axis=1), 0] = True  # an agent must be able to do something
         obs = np.asarray(self.env.get_obs(), np.float32).reshape(self.spec.n_agents, -1)
         return HostTimestep(obs, np.ravel(self.env.get_state()), available, reward, terminated, truncated, won)
+
+
+def _published(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of SMACv2: its authors' settings, except for what is given."""
+    settings = {"obs_own_pos": True, "use_unit_ranges": True, **fields}
+    if "capability_config" in fields:
+        return settings
+    kinds, weights, exceptions = lookup("map of SMACv2", name, TEAMS)
+    units = settings.pop("n_units", TEAM_SIZE)
+    sizes = {"n_units": units, "n_enemies": settings.pop("n_enemies", units)}
+    team = {"dist_type": "weighted_teams", "unit_types": [*kinds], "weights": [*weights], "exception_unit_types": [*exceptions]}
+    places = {"dist_type": "surrounded_and_reflect", "p": 0.5, "map_x": 32, "map_y": 32}
+    return {**settings, "capability_config": {**sizes, "team_gen": {**team, "observe": True}, "start_positions": places}}
 
 
 def _unit_size(env: Any) -> int:

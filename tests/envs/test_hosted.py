@@ -294,6 +294,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> list[di
     class Made(OldStyle):
         def __init__(self, **fields: Any):
             super().__init__("smac")
+            if fields["map_name"] == "3n":
+                raise KeyError("3n")
             made.append(fields)
 
     parts = module.split(".")
@@ -309,6 +311,28 @@ def test_smac_is_made_with_texts_where_it_wants_them_and_its_map_only_once(monke
     assert made == [{"map_name": "3m", "difficulty": "7", "game_version": "4.10", "step_mul": 4, "replay_prefix": "2026"}]
     with pytest.raises(UserError, match="part of the environment's name: write smac/8m"):
         make_host("smac/3m", "map_name=8m")
+    with pytest.raises(UserError, match=r"smac/3n cannot be made: there is no such map.*KeyError: '3n'"):
+        make_host("smac/3n", "")
+
+
+def test_smacv2_is_made_with_the_published_teams_of_its_races(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = stand_in(monkeypatch, "smacv2.env.starcraft2.wrapper", "StarCraftCapabilityEnvWrapper")
+    make_host("smacv2/10gen_zerg", "difficulty=7")
+    team = {"dist_type": "weighted_teams", "unit_types": ["zergling", "baneling", "hydralisk"], "weights": [0.45, 0.1, 0.45]}
+    team |= {"exception_unit_types": ["baneling"], "observe": True}
+    places = {"dist_type": "surrounded_and_reflect", "p": 0.5, "map_x": 32, "map_y": 32}
+    published = {"n_units": 5, "n_enemies": 5, "team_gen": team, "start_positions": places}
+    assert made[-1]["capability_config"] == published
+    assert made[-1]["difficulty"] == "7"
+    assert (made[-1]["obs_own_pos"], made[-1]["use_unit_ranges"]) == (True, True)
+    make_host("smacv2/10gen_terran", "n_units=10 n_enemies=11 use_unit_ranges=False")
+    sizes = {name: made[-1]["capability_config"][name] for name in ("n_units", "n_enemies")}
+    assert (sizes, made[-1]["use_unit_ranges"]) == ({"n_units": 10, "n_enemies": 11}, False)
+    assert "n_units" not in made[-1]
+    make_host("smacv2/mine", "capability_config={}")
+    assert made[-1]["capability_config"] == {}
+    with pytest.raises(UserError, match="Did you mean 10gen_terran"):
+        make_host("smacv2/10gen_teran", "")
 
 
 def test_a_time_limit_that_only_cuts_is_a_truncation() -> None:
