@@ -39,8 +39,8 @@ class PyMARL:
     """One such environment behind `HostEnvironment`."""
 
     def __init__(self, env: Any, episode_limit: int | None = None, won: str = "battle_won", starcraft: bool = True):
-        self.env, self.won = env, won
-        self.spec = self._sizes(episode_limit, starcraft)
+        self.env, self.won, self.starcraft = env, won, starcraft
+        self.spec = self._sizes(episode_limit)
         self.time = 0
 
     @classmethod
@@ -76,7 +76,7 @@ class PyMARL:
             raise UserError(f"{package}/{name} cannot be made: there is no such map, or not with these arguments ({reason})") from error
         return env.unwrapped if package == "smaclite" else env
 
-    def _sizes(self, limit: int | None, starcraft: bool) -> EnvSpec:
+    def _sizes(self, limit: int | None) -> EnvSpec:
         info: dict[str, Any] = self.env.get_env_info() if hasattr(self.env, "get_env_info") else {}
 
         def size(key: str, attribute: str) -> int:
@@ -90,8 +90,8 @@ class PyMARL:
             episode_limit=limit or int(info.get("episode_limit", getattr(self.env, "episode_limit", LITE_LIMIT))),
             unit_size=int(info.get("unit_dim", 0) or _unit_size(self.env)),
             winnable=bool(self.won),
-            idle_actions=(1, 0) if starcraft else (),
-            move_actions=(2, 3, 4, 5) if starcraft else (),
+            idle_actions=(1, 0) if self.starcraft else (),
+            move_actions=(2, 3, 4, 5) if self.starcraft else (),
         )
 
     def reset(self, seed: int) -> HostTimestep:
@@ -108,6 +108,9 @@ class PyMARL:
         self.time += 1
         answer = self.env.step([int(one) for one in action])
         reward, terminated, info = (answer[1], answer[2], answer[4]) if len(answer) == 5 else answer
+        if self.starcraft and terminated and "battle_won" not in info:
+            # SMAC's answer when it has lost the game: nothing that was fought out, so nothing to learn from.
+            raise UserError("lost its connection to StarCraft II in the middle of an episode")
         cut = bool(info.get("episode_limit", False))
         over = bool(terminated) or self.time >= self.spec.episode_limit
         return self._shown(float(reward), terminated=over and not cut, truncated=over and cut, won=bool(info.get(self.won, False)))
