@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from emc.envs.battle import MAPS
 from emc.envs.hosted import imported
 from emc.errors import UserError
 from emc.names import lookup
@@ -32,7 +33,7 @@ TEAMS = {
     "10gen_zerg": (("zergling", "baneling", "hydralisk"), (0.45, 0.1, 0.45), ("baneling",)),
 }
 TEAM_SIZE = 5
-LITE_LIMIT = 120  # SMAClite has no time limit of its own
+LITE_LIMIT = 120  # of a map of SMAClite that is none of SMAC's
 
 
 class PyMARL:
@@ -48,6 +49,8 @@ class PyMARL:
         """StarCraft II or a copy of it, by the name of its map."""
         if "map_name" in fields:
             raise UserError(f"map_name is part of the environment's name: write {package}/{fields['map_name']}")
+        if package == "smaclite" and episode_limit is None:  # it has no limits of its own; its maps are SMAC's
+            episode_limit = MAPS[name].limit if name in MAPS else LITE_LIMIT
         return cls(cls._starcraft(package, name, fields), episode_limit)
 
     @classmethod
@@ -82,12 +85,14 @@ class PyMARL:
         def size(key: str, attribute: str) -> int:
             return math.prod(np.atleast_1d(info[key] if key in info else getattr(self.env, attribute)).tolist())  # images are flattened
 
+        if not limit and "episode_limit" not in info and not hasattr(self.env, "episode_limit"):
+            raise UserError("the environment does not say how long an episode may last: give episode_limit=N")
         return EnvSpec(
             n_agents=size("n_agents", "n_agents"),
             n_actions=size("n_actions", "n_actions"),
             obs_size=size("obs_shape", "obs_size"),
             state_size=size("state_shape", "state_size"),
-            episode_limit=limit or int(info.get("episode_limit", getattr(self.env, "episode_limit", LITE_LIMIT))),
+            episode_limit=limit or size("episode_limit", "episode_limit"),
             unit_size=int(info.get("unit_dim", 0) or _unit_size(self.env)),
             winnable=bool(self.won),
             idle_actions=(1, 0) if self.starcraft else (),
@@ -140,7 +145,9 @@ def _published(name: str, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unit_size(env: Any) -> int:
-    """Features of an agent's unit at the head of the state, where SMAC tells what they are made of; 0 where it does not."""
-    if not hasattr(env, "shield_bits_ally"):
-        return 0
-    return 4 + int(env.shield_bits_ally) + int(env.unit_type_bits)
+    """Features of an agent's unit at the head of the state, however the environment tells of them; 0 where it does not."""
+    if hasattr(env, "get_ally_num_attributes"):  # SMAC and SMACv2, whose units have capabilities too
+        return int(env.get_ally_num_attributes())
+    if hasattr(env, "ally_state_feat_size"):  # SMAClite
+        return int(env.ally_state_feat_size)
+    return 4 + int(env.shield_bits_ally) + int(env.unit_type_bits) if hasattr(env, "shield_bits_ally") else 0

@@ -287,6 +287,36 @@ def test_the_pymarl_adapter_hides_the_differences(kind: str) -> None:
     assert now.won
 
 
+@pytest.mark.parametrize(
+    ("told", "size"),
+    [
+        ({"get_ally_num_attributes": lambda: 9, "shield_bits_ally": 1, "unit_type_bits": 3}, 9),
+        ({"ally_state_feat_size": 7}, 7),
+        ({"shield_bits_ally": 1, "unit_type_bits": 2}, 7),
+        ({}, 0),
+    ],
+)
+def test_the_features_of_a_unit_are_counted_as_the_environment_tells(told: dict[str, Any], size: int) -> None:
+    old = OldStyle("smac")
+    vars(old).update(told)
+    assert PyMARL(old).spec.unit_size == size
+    old.get_env_info = lambda: {"unit_dim": 6, "episode_limit": 5}
+    assert PyMARL(old).spec.unit_size == 6
+
+
+def test_maps_of_smaclite_last_as_long_as_those_of_smac(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(name: str, **fields: Any) -> Any:
+        return types.SimpleNamespace(unwrapped=OldStyle("smaclite"))
+
+    monkeypatch.setitem(sys.modules, "smaclite", types.ModuleType("smaclite"))
+    monkeypatch.setitem(sys.modules, "gymnasium", types.SimpleNamespace(make=make))
+    cases = [("3s_vs_5z", ""), ("mine", ""), ("3m", "episode_limit=7")]
+    limits = [make_host(f"smaclite/{name}", words).spec.episode_limit for name, words in cases]
+    assert limits == [250, 120, 7]
+    with pytest.raises(UserError, match="give episode_limit=N"):
+        PyMARL(OldStyle("smaclite"))
+
+
 def test_a_game_that_breaks_off_is_a_failure_and_no_defeat() -> None:
     old = OldStyle("smac")
     old.step = lambda actions: (0, True, {})  # what SMAC answers then
