@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
+from emc.errors import UserError
+
 UNAVAILABLE = -9_999_999.0  # finite, so that masked values survive arithmetic on padding
 
 
@@ -37,6 +39,20 @@ class EnvSpec:
     map_shape: tuple[int, int] = (0, 0)  # rows and columns of the map that `Environment.occupancy` draws on
     idle_actions: tuple[int, ...] = ()  # that do nothing, the always available one first; RODE needs to know
     move_actions: tuple[int, ...] = ()  # that only move the agent; RODE needs to know
+
+    def __post_init__(self) -> None:
+        for name in ("obs_dtype", "state_dtype"):
+            value = getattr(self, name)
+            if not (isinstance(value, str) and _is_number_type(value)):
+                raise UserError(f'{name}={value!r} is not the name of a type of numbers: write one like "float32", "int8" or "bool"')
+
+
+def _is_number_type(name: str) -> bool:
+    try:
+        kind = jnp.dtype(name)
+    except TypeError:
+        return False
+    return any(jnp.issubdtype(kind, family) for family in (jnp.bool_, jnp.integer, jnp.floating))
 
 
 class Timestep(eqx.Module):

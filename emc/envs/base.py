@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from emc.errors import UserError
 from emc.types import EnvSpec, HostTimestep, Timestep
 
 
@@ -80,3 +81,16 @@ class HostEnvironment(Protocol):
     def close(self) -> None:
         """Let go of windows, games and files."""
         ...
+
+
+def checked_spec(name: str, env: Any) -> EnvSpec:
+    """What an environment says its sizes are, or one line about what is wrong with that."""
+    try:
+        spec = env.spec
+    except UserError:
+        raise
+    except Exception as error:  # whatever the user's class does wrong
+        raise UserError(f"{name} has no spec that can be used ({type(error).__name__}: {error})") from error
+    if not isinstance(spec, EnvSpec):
+        raise UserError(f"{name}: its spec is a {type(spec).__name__}, not an EnvSpec. See docs/your-environment.md")
+    return spec

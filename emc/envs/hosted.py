@@ -17,7 +17,7 @@ from typing import Any
 
 import equinox as eqx
 
-from emc.envs.base import HostEnvironment
+from emc.envs.base import HostEnvironment, checked_spec
 from emc.errors import UserError
 from emc.names import check_number, check_size, lookup
 from emc.types import EnvSpec
@@ -74,9 +74,9 @@ def make_host(source: str, arguments: str) -> HostEnvironment:
         env = kind(**fields)
     except TypeError as error:
         raise UserError(f"{source} cannot be made with {arguments or 'no arguments'}: {error}") from error
-    if not isinstance(env, HostEnvironment):
-        missing = [name for name in ("spec", "reset", "step", "close") if not hasattr(env, name)]
+    if missing := [name for name in ("spec", "reset", "step", "close") if not hasattr(type(env), name) and not hasattr(env, name)]:
         raise UserError(f"{source} is not an environment: it has no {', '.join(missing)}. See docs/your-environment.md")
+    checked_spec(source, env)
     return env
 
 

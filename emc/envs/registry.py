@@ -8,13 +8,16 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from emc.envs.base import Described
+import jax
+
+from emc.envs.base import Described, Environment, checked_spec
 from emc.envs.battle import MAPS, Battle, describe
 from emc.envs.gridworld import Gridworld
 from emc.envs.hosted import FAMILIES, Hosted, imported, runs_in_jax
 from emc.envs.jaxmarl import JaxMARL
 from emc.envs.matrix import NStepGame, OneStepGame, TwoStepGame
 from emc.envs.predator_prey import PredatorPrey
+from emc.errors import UserError
 from emc.names import lookup
 
 
@@ -41,7 +44,21 @@ class Task:
         known = [name for name in inspect.signature(self.kind).parameters if name not in self.fields]
         for field in fields:
             lookup(f"field of {self.name}", field, dict.fromkeys(known))
-        return self.kind(**self.fields, **fields)
+        try:
+            env = self.kind(**self.fields, **fields)
+        except TypeError as error:
+            raise UserError(f"{self.name} cannot be made: {error}. Give every field a default; flags change it") from error
+        return env if isinstance(env, Hosted) else _in_jax(self.name, env)
+
+
+def _in_jax(name: str, env: Any) -> Described:
+    """An environment that can be compiled, or one line about what it lacks."""
+    if not dataclasses.is_dataclass(env) or jax.tree_util.all_leaves([env]):
+        raise UserError(f"{name} is no eqx.Module: derive the class from equinox.Module, as in docs/your-environment.md")
+    checked_spec(name, env)
+    if not isinstance(env, Environment):
+        raise UserError(f"{name} is not an environment: it has no reset. See docs/your-environment.md")
+    return env
 
 
 STARCRAFT = (2_000_000, 10_000, 32)  # steps, steps between tests and test episodes of StarCraft-like maps

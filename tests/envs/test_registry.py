@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import equinox as eqx
 import jax
 import pytest
 
+from emc.cli import main
 from emc.envs import TASKS, Gridworld, PredatorPrey, make_env
 from emc.envs.registry import task
+from emc.errors import UserError
 from emc.names import UnknownName, lookup
+from emc.types import EnvSpec
 
 
 def test_the_tasks_have_the_released_lengths() -> None:
@@ -57,6 +63,84 @@ def test_an_unknown_field_lists_the_known_ones_and_suggests_the_nearest() -> Non
         make_env("gridworld", penalty=1.0, noisy_rewards=0.1)
     assert str(error.value).startswith("unknown field of gridworld 'noisy_rewards'; known: columns, episode_limit,")
     assert str(error.value).endswith("Did you mean noisy_reward?")
+
+
+class Still(eqx.Module):
+    """What all wrong environments below have in common."""
+
+    def reset(self, key: Any) -> Any: ...
+
+    def step(self, world: Any, action: Any, key: Any) -> Any: ...
+
+
+class Sized(Still):
+    size: int
+
+
+class Speechless(Still):
+    pass
+
+
+class Misspelt(Still):
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(n_agents=1, n_action=2, obs_size=1, state_size=1, episode_limit=1)  # pyright: ignore[reportCallIssue]
+
+
+class Loose(Still):
+    @property
+    def spec(self) -> Any:
+        return {"n_agents": 1}
+
+
+class WrongType(Still):
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(n_agents=1, n_actions=2, obs_size=1, state_size=1, episode_limit=1, obs_dtype="flot32")
+
+
+class Plain:
+    spec = EnvSpec(n_agents=1, n_actions=2, obs_size=1, state_size=1, episode_limit=1)
+
+    def reset(self, key: Any) -> Any: ...
+
+    def step(self, world: Any, action: Any, key: Any) -> Any: ...
+
+
+class Endless(eqx.Module):
+    spec = Plain.spec
+
+    def step(self, world: Any, action: Any, key: Any) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("Sized", "missing 1 required positional argument: 'size'. Give every field a default"),
+        ("Speechless", "no spec that can be used .*no attribute 'spec'"),
+        ("Misspelt", "no spec that can be used .*'n_action"),
+        ("Loose", "its spec is a dict, not an EnvSpec"),
+        ("WrongType", "obs_dtype='flot32' is not the name of a type"),
+        ("Plain", "is no eqx.Module"),
+        ("Endless", "it has no reset"),
+    ],
+)
+def test_a_mistake_in_ones_own_class_is_one_line(kind: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    source = f"tests.envs.test_registry:{kind}"
+    with pytest.raises(UserError, match=message):
+        make_env(source)
+    with pytest.raises(SystemExit) as stop:
+        main(["check-env", source])
+    assert stop.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert source in shown or kind == "WrongType"
+
+
+@pytest.mark.parametrize("wrong", ["flot32", "str", "complex64"])
+def test_a_type_that_is_none_of_numbers_is_refused(wrong: str) -> None:
+    with pytest.raises(UserError, match="state_dtype="):
+        EnvSpec(n_agents=1, n_actions=2, obs_size=1, state_size=1, episode_limit=1, state_dtype=wrong)
 
 
 def test_a_name_unlike_any_other_gets_no_suggestion() -> None:
