@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
@@ -11,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from emc.envs.base import Described, Environment, HostEnvironment
-from emc.envs.hosted import Hosted, make_host
-from emc.errors import UserError
+from emc.envs.base import Described, Environment, checked_spec
+from emc.envs.hosted import Hosted
+from emc.envs.workers import Failure, Workers
 from emc.types import EnvSpec
 
 EPISODES = 4
@@ -26,6 +27,7 @@ class Finding:
     promise: str
     kept: bool
     detail: str = ""
+    wish: bool = False  # whether one can train without it: then it counts as kept
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,22 +57,23 @@ class Moment:
 Player = tuple[Callable[[int], Moment], Callable[[np.ndarray, int], Moment]]  # reset with a seed; step with actions and a seed
 
 
+class _Unplayable(Exception):
+    """Why a worker could not go on."""
+
+
 def check(env: Described) -> list[Finding]:
     """Every promise that can be tested by playing."""
-    spec = env.spec
+    spec = checked_spec(type(env).__name__, env)
     findings = list(_spec(spec))
     if not all(finding.kept for finding in findings):
         return findings
     if isinstance(env, Hosted):
-        host = make_host(env.source, env.arguments)
-        try:
-            return [*findings, *_played(spec, _host_player(host), "given the seed")]
-        finally:
-            host.close()
+        with contextlib.closing(Workers(env, 1)) as workers:
+            return [*findings, *_played(spec, _host_player(workers), "given the seed", repeats=False)]
     if not isinstance(env, Environment):
         return [*findings, Finding("it has the methods spec, reset and step", kept=False)]
     findings += _compiles(env, spec)
-    return [*findings, *_played(spec, _jax_player(env), "given the key")] if all(f.kept for f in findings) else findings
+    return [*findings, *_played(spec, _jax_player(env), "given the key", repeats=True)] if all(f.kept for f in findings) else findings
 
 
 def _spec(spec: EnvSpec) -> Iterator[Finding]:
@@ -83,8 +86,8 @@ def _compiles(env: Environment, spec: EnvSpec) -> Iterator[Finding]:
     """A JAX environment must trace, on its own and side by side."""
     keys = jax.random.split(jax.random.key(0), 2)
     try:
-        world, _ = jax.eval_shape(jax.vmap(env.reset), keys)
-        again, _ = jax.eval_shape(jax.vmap(env.step), world, jnp.zeros((2, spec.n_agents), jnp.int32), keys)
+        world, first = jax.eval_shape(jax.vmap(env.reset), keys)
+        again, second = jax.eval_shape(jax.vmap(env.step), world, jnp.zeros((2, spec.n_agents), jnp.int32), keys)
     except Exception as error:
         yield Finding(
             "it compiles, and several run side by side", kept=False, detail=f"{type(error).__name__}: {str(error).splitlines()[0]}"
@@ -95,6 +98,18 @@ def _compiles(env: Environment, spec: EnvSpec) -> Iterator[Finding]:
     yield Finding(
         "a step leaves a world of the same shapes and types", before == after, "" if before == after else f"{before} became {after}"
     )
+
+    wrong = [said for shown in (first, second) for said in _wrong_types(shown)]
+    yield Finding("the reward is one float; terminated, truncated and won are true or false", not wrong, ", ".join(dict.fromkeys(wrong)))
+
+
+def _wrong_types(shown: Any) -> Iterator[str]:
+    """What of the reward and the flags of two moments side by side is of another type or shape."""
+    wanted: dict[str, Any] = {"reward": jnp.floating, **dict.fromkeys(("terminated", "truncated", "won"), jnp.bool_)}
+    for name, kind in wanted.items():
+        value = getattr(shown, name)
+        if value.shape != (2,) or not jnp.issubdtype(value.dtype, kind):
+            yield f"{name} is {value.dtype}{list(value.shape[1:]) or ''}"
 
 
 def _jax_player(env: Environment) -> Player:
@@ -112,8 +127,24 @@ def _jax_player(env: Environment) -> Player:
     return begin, go_on
 
 
-def _host_player(env: HostEnvironment) -> Player:
-    return lambda seed: Moment.of(env.reset(seed)), lambda action, seed: Moment.of(env.step(action))
+def _host_player(workers: Workers) -> Player:
+    """The only one of these workers, which may die or hang as in training."""
+
+    def answered() -> Moment:
+        (answer,) = workers.answers([0]).values()
+        if isinstance(answer, Failure):
+            raise _Unplayable(answer.reason)
+        return Moment.of(answer)
+
+    def begin(seed: int) -> Moment:
+        workers.reset(0, seed)
+        return answered()
+
+    def go_on(action: np.ndarray, seed: int) -> Moment:
+        workers.step(0, action)
+        return answered()
+
+    return begin, go_on
 
 
 def _episode(spec: EnvSpec, player: Player, seed: int) -> list[Moment]:
@@ -129,13 +160,15 @@ def _episode(spec: EnvSpec, player: Player, seed: int) -> list[Moment]:
     return moments
 
 
-def _played(spec: EnvSpec, player: Player, given: str) -> Iterator[Finding]:
+def _played(spec: EnvSpec, player: Player, given: str, repeats: bool) -> Iterator[Finding]:
+    """Random episodes; that they can be repeated is a promise if `repeats`, else a wish."""
     try:
         _episode(spec, player, 0)  # compiles what there is to compile
         began = time.perf_counter()
         episodes = [_episode(spec, player, seed) for seed in range(EPISODES)]
-    except UserError:
-        raise
+    except _Unplayable as error:
+        yield Finding("random episodes can be played", kept=False, detail=str(error))
+        return
     except Exception as error:
         yield Finding("random episodes can be played", kept=False, detail=f"{type(error).__name__}: {error}")
         return
@@ -159,6 +192,12 @@ def _played(spec: EnvSpec, player: Player, given: str) -> Iterator[Finding]:
         lambda m: bool(m.available.any(axis=-1).all()),
         lambda m: str(m.available.astype(int).tolist()),
     )
+    for name, kind in (("obs", spec.obs_dtype), ("state", spec.state_dtype)):
+        yield every(
+            f"{name} can be stored as {kind}",
+            lambda m, n=name, k=kind: _storable(getattr(m, n), k),
+            lambda m, n=name: f"it goes from {getattr(m, n).min():g} to {getattr(m, n).max():g}",
+        )
     finite = "observations, states and rewards are finite numbers"
     yield every(
         finite,
@@ -177,12 +216,27 @@ def _played(spec: EnvSpec, player: Player, given: str) -> Iterator[Finding]:
     )
     again = _episode(spec, player, 0)
     same = len(again) == len(episodes[0]) and all(_same(one, other) for one, other in zip(again, episodes[0], strict=True))
-    yield Finding(f"the same episode comes again {given}", same)
+    yield Finding(
+        f"the same episode comes again {given}",
+        kept=same or not repeats,
+        detail="" if same else "it does not, so that a run cannot be repeated exactly",
+        wish=not same and not repeats,
+    )
     ends = sum(episode[-1].terminated for episode in episodes)
     lengths = [len(episode) - 1 for episode in episodes]
     speed = f"{len(moments) / seconds:,.0f} moments a second one at a time"
     detail = f"{speed}, episodes of {min(lengths)} to {max(lengths)} steps, {ends} of {EPISODES} terminated"
     yield Finding("random episodes can be played", kept=True, detail=detail)
+
+
+def _storable(values: np.ndarray, name: str) -> bool:
+    """Whether numbers survive being stored as a type; a float may be rounded, but not become infinite."""
+    kind = jnp.dtype(name)
+    with np.errstate(over="ignore", invalid="ignore"):
+        stored = values.astype(kind)
+        if jnp.issubdtype(kind, jnp.floating):
+            return bool((np.isfinite(stored) | ~np.isfinite(values)).all())
+        return bool((stored.astype(values.dtype) == values).all())
 
 
 def _same(one: Moment, other: Moment) -> bool:

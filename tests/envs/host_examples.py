@@ -114,6 +114,14 @@ class Misshapen(Race):
         return HostTimestep(np.zeros((2, 5)), shown.state, shown.available)
 
 
+class Wordy(Race):
+    """Shows words."""
+
+    def _shown(self, reward: float) -> HostTimestep:
+        shown = super()._shown(reward)
+        return HostTimestep([["here", "now"]] * 2, shown.state, shown.available)
+
+
 class Moody(Race):
     """Takes no notice of its seed."""
 
