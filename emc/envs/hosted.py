@@ -62,14 +62,17 @@ def parse_arguments(words: str, texts: Collection[str] = ()) -> dict[str, Any]:
     return found
 
 
-def make_host(source: str, arguments: str) -> HostEnvironment:
-    """Construct the environment, in this process."""
-    if "/" in source:
-        family, _, name = source.partition("/")
-        make = lookup("family of environments", family, FAMILIES)
-        return make(name, parse_arguments(arguments, STARCRAFT_TEXTS if family in ("smac", "smacv2") else ()))
-    fields = parse_arguments(arguments)
+def make_host(source: str, arguments: str, number: int = 0) -> HostEnvironment:
+    """Construct the environment, in this process; `number` tells apart those that are made of the same arguments."""
+    family, slash, name = source.partition("/")
+    fields = parse_arguments(arguments, STARCRAFT_TEXTS if family in ("smac", "smacv2") else ())
+    if isinstance(fields.get("seed"), int):
+        fields["seed"] += number  # with one seed for all, a game that takes its seed there would be played by all workers alike
+    if slash:
+        return lookup("family of environments", family, FAMILIES)(name, fields)
     kind = imported(source)
+    if hasattr(kind, "get_env_info"):
+        return FAMILIES["pymarl"](source, fields)
     try:
         env = kind(**fields)
     except TypeError as error:
@@ -105,9 +108,13 @@ def foreign(source: str) -> bool:
 
 
 def runs_in_jax(kind: Callable[..., Any]) -> bool:
-    """Whether a class is a JAX environment: its step takes a world, actions and a key, where a host's takes actions only."""
+    """Whether a class is a JAX environment: its step needs a world, actions and a key, where a host's needs actions only."""
     step = getattr(kind, "step", None)
-    return callable(step) and len(inspect.signature(step).parameters) == 4
+    if not callable(step):
+        return False
+    given = inspect.signature(step).parameters.values()
+    needed = [one for one in given if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    return len(needed) > 2  # beside itself and the actions
 
 
 def _pymarl(package: str) -> Callable[[str, dict[str, Any]], HostEnvironment]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import math
 from typing import Any
 
@@ -42,6 +43,7 @@ class PyMARL:
     def __init__(self, env: Any, episode_limit: int | None = None, won: str = "battle_won", starcraft: bool = True):
         self.env, self.won, self.starcraft = env, won, starcraft
         self.spec = self._sizes(episode_limit)
+        self.seeded = "seed" in inspect.signature(env.reset).parameters
         self.time = 0
 
     @classmethod
@@ -102,9 +104,9 @@ class PyMARL:
     def reset(self, seed: int) -> HostTimestep:
         """Start an episode; only some of these environments can be seeded, and only at the start of a game."""
         self.time = 0
-        try:
+        if self.seeded:
             self.env.reset(seed=seed)
-        except TypeError:
+        else:
             self.env.reset()
         return self._shown()
 

@@ -42,9 +42,9 @@ class Failure:
 class Worker:
     """One process with one environment."""
 
-    def __init__(self, env: Hosted):
+    def __init__(self, env: Hosted, number: int = 0):
         ours, theirs = socket.socketpair()
-        words = [sys.executable, "-m", "emc.envs.workers", str(theirs.fileno()), env.source, env.arguments]
+        words = [sys.executable, "-m", "emc.envs.workers", str(theirs.fileno()), env.source, env.arguments, str(number)]
         package = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
         surroundings = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
@@ -98,7 +98,8 @@ class Workers:
 
     def __init__(self, env: Hosted, count: int):
         self.env, self.spec = env, env.spec
-        self.workers = [Worker(env) for _ in range(count)]
+        self.workers = [Worker(env, number) for number in range(count)]
+        self.started = count
         self.introduced = [False] * count
         self.failures: list[str] = []  # reasons, since somebody last looked
 
@@ -125,7 +126,8 @@ class Workers:
             if isinstance(answer, Failure):
                 self.failures.append(answer.reason)
                 worker.kill()
-                self.workers[number] = Worker(self.env)
+                self.workers[number] = Worker(self.env, self.started)
+                self.started += 1
                 self.introduced[number] = False
                 found[number] = answer
             else:
@@ -205,11 +207,11 @@ def serve(connection: multiprocessing.connection.Connection, env: HostEnvironmen
         connection.send_bytes(MOMENT + encode(spec, now))
 
 
-def main(descriptor: str, source: str, arguments: str) -> None:
+def main(descriptor: str, source: str, arguments: str, number: str) -> None:
     """The worker's side."""
     connection = multiprocessing.connection.Connection(int(descriptor))
     try:
-        env = make_host(source, arguments)
+        env = make_host(source, arguments, int(number))
         serve(connection, env)
         env.close()
     except (EOFError, BrokenPipeError):

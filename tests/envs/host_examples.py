@@ -122,6 +122,47 @@ class Wordy(Race):
         return HostTimestep([["here", "now"]] * 2, shown.state, shown.available)
 
 
+class Seeded(Race):
+    """Takes its seed where it is made, and can be told more with each step."""
+
+    def __init__(self, seed: int = 0):
+        self.own = seed
+
+    def reset(self, seed: int) -> HostTimestep:
+        return super().reset(self.own)
+
+    def step(self, action: np.ndarray, pace: int = 1, sound: bool = False) -> HostTimestep:
+        return super().step(action)
+
+
+class OldGame:
+    """PyMARL's interface."""
+
+    def __init__(self, limit: int = 4):
+        self.limit = limit
+
+    def get_env_info(self) -> dict[str, Any]:
+        return {"n_agents": 2, "n_actions": 2, "obs_shape": 1, "state_shape": 1, "episode_limit": self.limit}
+
+    def reset(self, seed: int = 0) -> None:
+        self.state = np.array([seed + "1"]) if seed < 0 else np.array([seed])  # pyright: ignore[reportOperatorIssue]
+
+    def step(self, actions: list[int]) -> Any:
+        return 1.0, False, {"solved": True}
+
+    def get_obs(self) -> Any:
+        return [self.state, self.state]
+
+    def get_state(self) -> Any:
+        return self.state
+
+    def get_avail_actions(self) -> Any:
+        return [[1, 1]] * 2
+
+    def close(self) -> None:
+        pass
+
+
 class Moody(Race):
     """Takes no notice of its seed."""
 

@@ -317,6 +317,27 @@ def test_maps_of_smaclite_last_as_long_as_those_of_smac(monkeypatch: pytest.Monk
         PyMARL(OldStyle("smaclite"))
 
 
+def test_a_class_with_the_interface_of_pymarl_needs_no_prefix() -> None:
+    assert make_env(f"{EXAMPLES}:OldGame") == Hosted(f"{EXAMPLES}:OldGame")
+    env = make_host(f"{EXAMPLES}:OldGame", "limit=3 won=solved")
+    assert dataclasses.astuple(env.spec)[:5] == (2, 2, 1, 1, 3)
+    assert env.reset(9).state.tolist() == [9]  # it can be seeded
+    assert env.step(np.array([0, 1])).won
+    with pytest.raises(TypeError, match="unsupported operand"):
+        env.reset(-1)  # a mistake in a reset is not taken for one that has no seed
+
+
+def test_what_a_step_may_be_told_beside_actions_does_not_make_it_jax() -> None:
+    assert make_env(f"{EXAMPLES}:Seeded") == Hosted(f"{EXAMPLES}:Seeded")
+
+
+def test_a_seed_among_the_arguments_differs_from_worker_to_worker() -> None:
+    with contextlib.closing(Workers(Hosted(f"{EXAMPLES}:Seeded", "seed=7"), 2)) as workers:
+        for number in (0, 1):
+            workers.reset(number, 0)
+        assert [answer.state[0] for answer in workers.answers([0, 1]).values() if isinstance(answer, HostTimestep)] == [7, 8]
+
+
 def test_a_game_that_breaks_off_is_a_failure_and_no_defeat() -> None:
     old = OldStyle("smac")
     old.step = lambda actions: (0, True, {})  # what SMAC answers then
