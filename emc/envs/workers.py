@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +31,8 @@ from emc.types import EnvSpec, HostTimestep
 
 INTRODUCTION, MOMENT, FAILURE, RESET, STEP, LEAVE = b"I", b"M", b"F", b"R", b"S", b"L"
 START_SECONDS = 300.0  # a game may take long to start
+CLOSE_SECONDS = 2.0  # and to be closed after something went wrong in it
+PACKAGE = Path(__file__).parents[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Failure:
     """Why a worker had no answer."""
 
     reason: str
+    closing: bool = False  # whether the worker said so itself, and is letting go of its game
 
 
 class Worker:
@@ -71,16 +75,18 @@ class Worker:
             frame = self.connection.recv_bytes()
         except (EOFError, OSError):
             return Failure(f"died ({_code(self.process)})")
-        return Failure(frame[1:].decode()) if frame[:1] == FAILURE else frame
+        return Failure(frame[1:].decode(), closing=True) if frame[:1] == FAILURE else frame
 
     def send(self, frame: bytes) -> None:
         """Say something; a dead worker shows in its answer."""
         with contextlib.suppress(OSError):
             self.connection.send_bytes(frame)
 
-    def kill(self) -> None:
-        """End it, and whatever it started."""
+    def kill(self, after: float = 0.0) -> None:
+        """End it, and whatever it started, after some seconds if it does not go by itself."""
         self.connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=after)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -88,9 +94,7 @@ class Worker:
     def leave(self) -> None:
         """Ask it to go, and make sure."""
         self.send(LEAVE)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=5.0)
-        self.kill()
+        self.kill(after=5.0)
 
 
 class Workers:
@@ -125,7 +129,7 @@ class Workers:
             answer = introduction if isinstance(introduction, Failure) else worker.answer(deadline)
             if isinstance(answer, Failure):
                 self.failures.append(answer.reason)
-                worker.kill()
+                worker.kill(CLOSE_SECONDS if answer.closing else 0.0)
                 self.workers[number] = Worker(self.env, self.started)
                 self.started += 1
                 self.introduced[number] = False
@@ -195,31 +199,55 @@ def _code(process: subprocess.Popen[bytes]) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
+class _ParentGone(Exception):
+    """There is nobody left to answer; not an OSError, which an environment may raise for reasons of its own."""
+
+
+def _receive(connection: multiprocessing.connection.Connection) -> bytes:
+    try:
+        return connection.recv_bytes()
+    except (EOFError, OSError) as error:
+        raise _ParentGone from error
+
+
+def _send(connection: multiprocessing.connection.Connection, frame: bytes) -> None:
+    try:
+        connection.send_bytes(frame)
+    except OSError as error:
+        raise _ParentGone from error
+
+
 def serve(connection: multiprocessing.connection.Connection, env: HostEnvironment) -> None:
     """Answer the parent until it leaves."""
     spec = env.spec
-    connection.send_bytes(INTRODUCTION + json.dumps(dataclasses.asdict(spec)).encode())
-    while (frame := connection.recv_bytes())[:1] != LEAVE:
+    _send(connection, INTRODUCTION + json.dumps(dataclasses.asdict(spec)).encode())
+    while (frame := _receive(connection))[:1] != LEAVE:
         if frame[:1] == RESET:
             now = env.reset(struct.unpack("<q", frame[1:])[0])
         else:
             now = env.step(np.frombuffer(frame[1:], "<i4").astype(np.int64))
-        connection.send_bytes(MOMENT + encode(spec, now))
+        _send(connection, MOMENT + encode(spec, now))
 
 
 def main(descriptor: str, source: str, arguments: str, number: str) -> None:
     """The worker's side."""
     connection = multiprocessing.connection.Connection(int(descriptor))
-    try:
-        env = make_host(source, arguments, int(number))
-        serve(connection, env)
-        env.close()
-    except (EOFError, BrokenPipeError):
-        pass  # the parent has gone
-    except BaseException as error:
-        text = str(error) if isinstance(error, UserError) else f"{source} raised {type(error).__name__}: {error}"
-        connection.send_bytes(FAILURE + text.encode())
-        raise SystemExit(1) from None
+    with contextlib.ExitStack() as at_last, contextlib.suppress(_ParentGone):
+        try:
+            env = make_host(source, arguments, int(number))
+            at_last.callback(env.close)  # whatever happens: a game that nobody closes goes on running
+            serve(connection, env)
+        except _ParentGone:
+            raise
+        except BaseException as error:
+            _send(connection, FAILURE + (str(error) if isinstance(error, UserError) else _blame(source, error)).encode())
+
+
+def _blame(source: str, error: BaseException) -> str:
+    """What went wrong in an environment, and where: the innermost line outside this package."""
+    outside = [frame for frame in traceback.extract_tb(error.__traceback__) if not Path(frame.filename).is_relative_to(PACKAGE)]
+    where = f" ({outside[-1].filename}:{outside[-1].lineno} in {outside[-1].name})" if outside else ""
+    return f"{source} raised {type(error).__name__}: {' '.join(str(error).split())}{where}"
 
 
 if __name__ == "__main__":

@@ -122,6 +122,20 @@ class Wordy(Race):
         return HostTimestep([["here", "now"]] * 2, shown.state, shown.available)
 
 
+class Careful(Race):
+    """Takes a moment to close, and leaves a note that it did."""
+
+    def __init__(self, note: str):
+        self.note = Path(note)
+
+    def step(self, action: np.ndarray) -> HostTimestep:
+        raise EOFError("the game has closed its pipe")
+
+    def close(self) -> None:
+        time.sleep(0.3)
+        self.note.touch()
+
+
 class Seeded(Race):
     """Takes its seed where it is made, and can be told more with each step."""
 

@@ -23,7 +23,7 @@ from emc.envs.hosted import Hosted, make_host, parse_arguments
 from emc.envs.pettingzoo import PettingZoo
 from emc.envs.pymarl import PyMARL
 from emc.envs.registry import task
-from emc.envs.workers import Failure, Workers, decode, encode
+from emc.envs.workers import Failure, Worker, Workers, decode, encode
 from emc.errors import RunError, UserError
 from emc.methods import make_method
 from emc.runs.config import RunConfig, from_json, to_json
@@ -156,6 +156,27 @@ def test_a_worker_that_fails_costs_its_episode_and_is_replaced(how: str, reason:
         workers.reset(0, 8)
         (third,) = workers.answers([0]).values()
         assert isinstance(third, HostTimestep)
+
+
+def test_an_error_says_where_it_is_and_its_environment_is_closed(tmp_path: Path) -> None:
+    note = tmp_path / "closed"
+    with contextlib.closing(Workers(Hosted(f"{EXAMPLES}:Careful", f"note={note}"), 1)) as workers:
+        workers.reset(0, 7)
+        workers.answers([0])
+        workers.step(0, np.zeros(2, int))
+        (failure,) = workers.answers([0]).values()
+        assert isinstance(failure, Failure)
+        assert re.search(r"raised EOFError: the game has closed its pipe \(.*host_examples\.py:\d+ in step\)$", failure.reason)
+        assert note.exists()
+
+
+def test_an_environment_is_closed_when_nobody_is_left_to_play_it(tmp_path: Path) -> None:
+    note = tmp_path / "closed"
+    worker = Worker(Hosted(f"{EXAMPLES}:Careful", f"note={note}"))
+    worker.introduction()
+    worker.connection.close()  # as when the parent is killed
+    assert worker.process.wait(timeout=30) == 0
+    assert note.exists()
 
 
 def test_a_worker_that_dies_while_starting_costs_no_more_than_its_episode(tmp_path: Path) -> None:
