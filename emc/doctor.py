@@ -33,28 +33,36 @@ def diagnosis() -> Iterator[str]:
     yield ""
     yield "For other environments:"
     for name, (purpose, remedy) in PACKAGES.items():
-        yield _line(_installed(name), name, purpose, remedy)
+        yield _package(name, purpose, remedy)
     yield ""
     yield "For the real StarCraft II (smac/3m and the like):"
     yield from _game(Path(os.environ.get("SC2PATH", GAME)))
 
 
-def _installed(name: str) -> bool:
-    if name != "smac":
-        return importlib.util.find_spec(name) is not None
-    return importlib.util.find_spec("smac") is not None and importlib.util.find_spec("smac.env") is not None
+def _package(name: str, purpose: str, remedy: str) -> str:
+    """Whether a package is there. Looking for a part of `smac`, to tell it from its namesake, imports it, and that may fail in any way."""
+    try:
+        found = all(importlib.util.find_spec(part) is not None for part in (["smac", "smac.env"] if name == "smac" else [name]))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return _line("broken ", name, purpose, f"importing it raised {reason}; pysc2 needs protobuf older than 3.21")
+    return _line("found  ", name, purpose) if found else _line("missing", name, purpose, remedy)
 
 
 def _game(root: Path) -> Iterator[str]:
     where = f"{root} ({'from SC2PATH' if 'SC2PATH' in os.environ else 'the usual place; SC2PATH says otherwise'})"
     versions = sorted(path.name for path in root.glob("Versions/Base*"))
-    remedy = "get Blizzard's Linux package, version 4.6.2 or 4.10 as in the SMAC documentation, and set SC2PATH to it"
-    yield _line(bool(versions), "the game", f"in {where}", remedy)
-    maps = len(list(root.glob("Maps/SMAC_Maps/*.SC2Map")))
-    yield _line(
-        maps > 0, "SMAC's maps", f"{maps} in {root / 'Maps' / 'SMAC_Maps'}", "copy the directory SMAC_Maps of the smac repository there"
+    remedy = (
+        "get Blizzard's Linux package, version 4.6.2 (Base69232) or 4.10 (Base75689) as in the SMAC documentation, and set SC2PATH to it"
     )
+    if versions:
+        yield _line("found  ", "the game", f"{', '.join(versions)} in {where}")
+    else:
+        yield _line("missing", "the game", f"in {where}", remedy)
+    maps = len(list(root.glob("Maps/SMAC_Maps/*.SC2Map")))
+    remedy = "" if maps else "copy the directory SMAC_Maps of the smac repository there"
+    yield _line("found  " if maps else "missing", "SMAC's maps", f"{maps} in {root / 'Maps' / 'SMAC_Maps'}", remedy)
 
 
-def _line(fine: bool, name: str, purpose: str, remedy: str) -> str:
-    return f"  {'found  ' if fine else 'missing'}  {name:<12} {purpose}" + ("" if fine else f"\n           {'':<12} -> {remedy}")
+def _line(verdict: str, name: str, purpose: str, remedy: str = "") -> str:
+    return f"  {verdict}  {name:<12} {purpose}" + (f"\n           {'':<12} -> {remedy}" if remedy else "")

@@ -29,5 +29,18 @@ def test_a_game_that_is_there_is_found(capsys: pytest.CaptureFixture[str], monke
     monkeypatch.setenv("SC2PATH", str(tmp_path))
     main(["doctor"])
     out = capsys.readouterr().out
-    assert "found    the game" in out
+    assert "found    the game     Base69232 in" in out
     assert f"found    SMAC's maps  1 in {tmp_path}" in out
+
+
+def test_a_package_that_cannot_be_imported_is_broken_and_says_why(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "smac").mkdir()
+    (tmp_path / "smac" / "__init__.py").write_text("raise TypeError('Descriptors cannot be created directly')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    main(["doctor"])
+    lines = capsys.readouterr().out.splitlines()
+    (number,) = [number for number, line in enumerate(lines) if line.startswith("  broken")]
+    assert "smac" in lines[number]
+    assert "TypeError: Descriptors cannot be created directly; pysc2 needs protobuf older than 3.21" in lines[number + 1]
