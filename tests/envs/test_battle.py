@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from emc.envs.battle import MAPS, Battle, Map
+from emc.envs import make_env
+from emc.envs.battle import MAPS, Battle, Map, register_map
 from emc.envs.battle import terrain as ground
 from emc.envs.battle.army import army
 from emc.envs.battle.battle import World
@@ -21,6 +22,7 @@ from emc.envs.battle.combat import Combat, Forces, Orders, recruits
 from emc.envs.battle.scripts import alternate_fire, hold_position, play
 from emc.envs.battle.units import UNITS, damage_between
 from emc.envs.battle.view import FIRST_TARGET
+from emc.envs.check import check
 from emc.errors import UserError
 from tests.envs.battle_twin import Soldier, half_second
 
@@ -66,6 +68,64 @@ def test_sizes_are_those_of_smac(name: str) -> None:
 def test_an_unknown_map_is_named_with_the_nearest() -> None:
     with pytest.raises(UserError, match="2s3z"):
         Battle("2s4z")
+
+
+WEST, EAST = (9.0, 16.0), (23.0, 16.0)
+AMBUSH = Map("ambush", ((1, "marauder", WEST), (3, "marine", WEST)), ((2, "zealot", EAST), (1, "marine", EAST), (2, "zergling", EAST)), 100)
+
+
+@pytest.fixture
+def own_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registered maps are forgotten again."""
+    maps = dict(MAPS)
+    for module in ("maps", "battle"):
+        monkeypatch.setattr(f"emc.envs.battle.{module}.MAPS", maps)
+
+
+@pytest.mark.usefixtures("own_maps")
+def test_a_map_of_ones_own_may_have_an_enemy_of_other_kinds() -> None:
+    register_map(AMBUSH)
+    register_map(AMBUSH)  # importing a module twice is no mistake
+    env = Battle("ambush")
+    bits = 4  # marauder and marine, then zealot and zergling
+    assert env.spec.obs_size == 4 + 5 * (5 + 1 + bits) + 3 * (5 + bits) + 1 + bits
+    types = [row.argmax() for row in env._view._types]
+    assert types == [0, 1, 1, 1, 2, 2, 1, 3, 3]
+    assert [finding.promise for finding in check(env) if not finding.kept] == []
+    with pytest.raises(UserError, match="another map called ambush"):
+        register_map(dataclasses.replace(AMBUSH, limit=99))
+
+
+@pytest.mark.usefixtures("own_maps")
+def test_the_map_of_the_documentation_can_be_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "battle.md").read_text()
+    (tmp_path / "my_maps.py").write_text(page.partition("```python my_maps\n")[2].partition("```")[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    env: Any = make_env("my_maps:Ambush")
+    assert (env.spec.n_agents, env.spec.n_actions, env.spec.episode_limit) == (4, 14, 100)
+    assert jax.eval_shape(env.reset, jax.random.key(0))[1].obs.shape == (4, env.spec.obs_size)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"enemies": ((2, "zaelot", EAST),)}, "unknown unit on the map ambush 'zaelot'.*Did you mean zealot"),
+        ({"allies": ()}, "nobody on one side"),
+        ({"allies": ((0, "marine", WEST),)}, "count of marine on the map ambush=0"),
+        ({"allies": ((1, "marine", (40.0, 16.0)),)}, "stands outside the map"),
+        ({"limit": 0}, "limit of the map ambush=0"),
+    ],
+)
+def test_a_mistake_in_a_map_is_one_line(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        dataclasses.replace(AMBUSH, **change)
+    assert "\n" not in str(error.value)
+
+
+def test_a_crowd_that_does_not_fit_is_refused() -> None:
+    closet = dataclasses.replace(AMBUSH, terrain=ground.Terrain(((8, 15, 10, 17), (22, 15, 24, 17))), allies=((90, "marine", WEST),))
+    with pytest.raises(UserError, match="90 units do not fit"):
+        army(closet)
 
 
 def reachable(grid: np.ndarray, start: tuple[float, float]) -> np.ndarray:
@@ -518,7 +578,7 @@ def won(env: Battle, script: Callable[..., Any], episodes: int = 48) -> float:
 def test_a_team_that_holds_the_choke_of_corridor_wins_and_without_walls_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     env = Battle("corridor")
     assert won(env, hold_position(env, 13.0, 13.0)) > 0.65
-    monkeypatch.setitem(MAPS, "open corridor", dataclasses.replace(MAPS["corridor"], terrain=ground.PLAIN))  # pyright: ignore[reportArgumentType]
+    monkeypatch.setitem(MAPS, "open corridor", dataclasses.replace(MAPS["corridor"], terrain=ground.PLAIN))
     env = Battle("open corridor")
     assert won(env, hold_position(env, 13.0, 13.0)) < 0.15
 

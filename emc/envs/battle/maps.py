@@ -7,13 +7,14 @@ How units spread around their point is not known: here they take the nearest pla
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
 
 from emc.envs.battle import terrain
 from emc.envs.battle.terrain import SIZE, Terrain
 from emc.envs.battle.units import UNITS, Unit
+from emc.errors import UserError
+from emc.names import check_size, lookup
 
 Point = tuple[float, float]
 Group = tuple[int, str, Point]  # how many of which unit, around where
@@ -33,6 +34,16 @@ class Map:
     goal: Point | None = WEST  # the enemy attacks whatever it meets on its way here; None: it hunts the agents, wherever they are
     terrain: Terrain = terrain.STRIP
 
+    def __post_init__(self) -> None:
+        check_size(f"limit of the map {self.name}", self.limit, "say how many steps an episode may last.", low=1)
+        if not (self.allies and self.enemies):
+            raise UserError(f"the map {self.name} has nobody on one side: give both teams units")
+        for count, unit, (x, y) in self.allies + self.enemies:
+            lookup(f"unit on the map {self.name}", unit, UNITS)
+            check_size(f"count of {unit} on the map {self.name}", count, "say how many there are.", low=1)
+            if not (0 <= x < SIZE and 0 <= y < SIZE):
+                raise UserError(f"{unit} at {(x, y)} stands outside the map {self.name}: x and y go from 0 to {SIZE}")
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds among the agents, in the order of their type bits."""
@@ -41,13 +52,18 @@ class Map:
 
     @property
     def enemy_kinds(self) -> tuple[str, ...]:
-        """The same for the enemy: SMAC numbers stalkers and zealots the other way round where there is nothing else."""
-        return self.kinds[::-1] if self.kinds == ("stalker", "zealot") else self.kinds
+        """The same for the enemy, its other kinds last.
+
+        SMAC numbers stalkers and zealots the other way round where the agents have nothing else.
+        """
+        present = {unit for _, unit, _ in self.enemies}
+        others = tuple(kind for kind in KIND_ORDER if kind in present - {*self.kinds})
+        return (self.kinds[::-1] if self.kinds == ("stalker", "zealot") else self.kinds) + others
 
     @property
     def type_bits(self) -> int:
         """Length of a unit's type in observations: none where the agents are all of one kind."""
-        return len(self.kinds) if len(self.kinds) > 1 else 0
+        return len(self.enemy_kinds) if len(self.kinds) > 1 else 0
 
     def team(self, allied: bool) -> list[tuple[Unit, Point]]:
         """Units and their places; agents are numbered by kind, then x, then y, as in SMAC."""
@@ -82,6 +98,8 @@ def _formation(point: Point, names: list[str], ground: Terrain) -> list[Point]:
     places = np.stack([x[inside], y[inside]], axis=-1)
     places = places[terrain.cells(ground.open)[tuple(places.astype(int).T)]]
     away = np.round(np.hypot(*(places - point).T), 6)
+    if len(places) < len(names):
+        raise UserError(f"{len(names)} units do not fit on the open ground around {point}")
     nearest = np.lexsort((places[:, 1], places[:, 0], away))[: len(names)]
     return [(float(x), float(y)) for x, y in places[nearest]]
 
@@ -95,7 +113,7 @@ def _strip(name: str, allies: str, enemies: str, limit: int, ground: Terrain = t
     return Map(name, groups(allies, WEST), groups(enemies, EAST), limit, terrain=ground)
 
 
-MAPS: Mapping[str, Map] = {
+MAPS: dict[str, Map] = {
     row.name: row
     for row in (
         _strip("3m", "3 marine", "3 marine", 60),
@@ -147,3 +165,10 @@ MAPS: Mapping[str, Map] = {
         _strip("1c3s8z_vs_1c3s9z", "1 colossus, 3 stalker, 8 zealot", "1 colossus, 3 stalker, 9 zealot", 180),
     )
 }
+
+
+def register_map(row: Map) -> Map:
+    """Let battles be fought on a map of one's own, by its name."""
+    if MAPS.setdefault(row.name, row) != row:
+        raise UserError(f"there is another map called {row.name}: name yours differently")
+    return row
