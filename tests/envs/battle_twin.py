@@ -27,6 +27,7 @@ class Soldier:
     second_hit: float
     second_target: int
     bursting: bool
+    healing: bool
     order_x: float = 0.0
     order_y: float = 0.0
     order_walk: bool = False
@@ -208,9 +209,11 @@ def tick(battle: Map, army: list[Soldier], jitter: list[float]) -> None:
         if one.unit.heals:
             patient = army[one.target] if one.target >= 0 else None
             healed = 0.0
-            if patient and one.reached and one.life > 0 and alive[i] and patient.life > 0:
+            able = one.energy >= 5 or one.healing
+            if patient and one.reached and one.life > 0 and alive[i] and patient.life > 0 and able:
                 healed = min(9 * TICK, one.energy / 0.33, patient.unit.life - patient.life)
                 patient.life += healed
+            one.healing = healed > 0 and one.energy > 9 * TICK * 0.33
             one.energy = min(one.energy - healed * 0.33 + 0.5625 * TICK, 200.0)
     for i, one in enumerate(army):
         one.unhurt = 0.0 if i in struck else one.unhurt + TICK

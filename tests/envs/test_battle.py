@@ -179,7 +179,7 @@ def test_everyone_starts_on_open_ground_and_apart(name: str) -> None:
 def as_soldiers(name: str, forces: Forces) -> list[Soldier]:
     units = army(MAPS[name])
     fields = [np.asarray(getattr(forces, field)).tolist() for field in ("x", "y", "life", "shield", "energy", "cooldown", "unhurt")]
-    more = [np.asarray(getattr(forces, field)).tolist() for field in ("target", "second_hit", "second_target", "bursting")]
+    more = [np.asarray(getattr(forces, field)).tolist() for field in ("target", "second_hit", "second_target", "bursting", "healing")]
     return [Soldier(unit, bool(allied), *values) for unit, allied, *values in zip(units.units, units.allied, *fields, *more, strict=True)]
 
 
@@ -369,8 +369,23 @@ def test_a_medivac_heals_for_energy_and_only_the_living_wounded() -> None:
     assert float(after.energy[1, 0]) == pytest.approx(50 - 9 * 0.33 + 0.5625, abs=1e-3)
     full = loops(combat, dataclasses.replace(forces, life=forces.life.at[0].set(45.0)), 16, [-1, 0])
     assert float(full.energy[1, 0]) == pytest.approx(50 + 0.5625, abs=1e-3)
-    empty = loops(combat, dataclasses.replace(forces, energy=forces.energy.at[1].set(0.0)), 16, [-1, 0])
-    assert float(empty.life[0, 0]) == pytest.approx(10 + 0.5625 * 15 / 16 / 0.33, abs=1e-2)  # what it regains is all it can spend
+
+
+def test_a_heal_begins_with_five_energy_and_goes_on_to_the_last_of_it() -> None:
+    combat, forces = skirmish(
+        [("marine", (10, 10)), ("medivac", (12, 10))], [("marine", (30, 30))], life={0: 10.0}, energy={1: 4.95}, cooldown={2: FAR}
+    )
+    assert float(loops(combat, forces, 2, [-1, 0]).life[0, 0]) == 10.0  # 4.985 when the second loop begins
+    begun = loops(combat, forces, 3, [-1, 0])
+    assert float(begun.life[0, 0]) == pytest.approx(10 + 9 / 16, abs=1e-3)
+    assert bool(begun.healing[1, 0])
+    # A loop costs 9 / 16 * .33 and brings .5625 / 16: from 5.02 it takes 33 whole ones and a part of the next.
+    low = loops(combat, forces, 2 + 33, [-1, 0])
+    assert float(low.life[0, 0]) == pytest.approx(10 + 33 * 9 / 16, abs=1e-3)
+    over = loops(combat, forces, 2 + 34, [-1, 0])
+    assert not bool(over.healing[1, 0])
+    assert float(over.energy[1, 0]) == pytest.approx(0.5625 / 16, abs=1e-3)
+    assert float(loops(combat, over, 16, [-1, 0]).life[0, 0]) == float(over.life[0, 0])  # and only after nine seconds the next
 
 
 def test_beams_hit_everyone_across_the_direction_of_fire_twice() -> None:

@@ -46,6 +46,7 @@ class Forces(eqx.Module):
     second_hit: Float[Array, "U *B"]  # seconds until the second hit of an attack; NEVER when none is due
     second_target: Int[Array, "U *B"]
     bursting: Bool[Array, "U *B"]  # killed in the last loop, and about to explode
+    healing: Bool[Array, "U *B"]  # in the middle of a heal, which needs less energy than to begin one
     shot: Int[Array, "U *B"]  # whom the unit hit or healed in this step, or NOBODY: only for drawing
     burst: Bool[Array, "U *B"]  # exploded in this step: only for drawing
 
@@ -103,6 +104,7 @@ def recruits(army: Army) -> Forces:
         second_hit=jnp.full(army.size, NEVER),
         second_target=nobody,
         bursting=no,
+        healing=no,
         shot=nobody,
         burst=no,
     )
@@ -258,9 +260,9 @@ class Combat:
         life, shield = jnp.concatenate([life_allies, life_enemies]), jnp.concatenate([shield_allies, shield_enemies])
         hurt = jnp.concatenate([jnp.any(hit_ally, axis=1), jnp.any(hit_enemy, axis=0)])
 
-        energy = now.energy
+        energy, healing = now.energy, now.healing
         for healer in np.nonzero(army.which("heals"))[0]:
-            life, energy, shot = self._heal(int(healer), now, alive & (life > 0), aim, life, energy, shot)
+            life, energy, healing, shot = self._heal(int(healer), now, alive & (life > 0), aim, life, energy, healing, shot)
         unhurt = jnp.where(hurt, 0.0, now.unhurt + TICK)
         if army.of("shield").any():
             rested = unhurt >= rules.SHIELD_DELAY
@@ -281,6 +283,7 @@ class Combat:
             second_hit=due,
             second_target=second_target,
             bursting=alive & ~survives & ~bursts & _column(army.which("blast")),
+            healing=healing,
             shot=shot,
             burst=now.burst | bursts,
         )
@@ -325,18 +328,25 @@ class Combat:
         aim: Aim,
         life: Float[Array, "U B"],
         energy: Float[Array, "U B"],
+        healing: Bool[Array, "U B"],
         shot: Int[Array, "U B"],
-    ) -> tuple[Float[Array, "U B"], Float[Array, "U B"], Int[Array, "U B"]]:
+    ) -> tuple[Float[Array, "U B"], Float[Array, "U B"], Bool[Array, "U B"], Int[Array, "U B"]]:
         """One loop of a healer's work."""
         army = self.army
         full = army.of("life")
         patient = now.target[healer]
         on = (_column(np.arange(army.size, dtype=np.int32)) == patient) & alive & (aim.reached[healer] & alive[healer])
-        most = jnp.minimum(rules.HEAL_RATE * TICK, energy[healer] / rules.HEAL_COST)
-        healed = jnp.where(on, jnp.clip(_column(full) - life, 0, most), 0)
+        ready = healing[healer] | (energy[healer] >= rules.HEAL_START)
+        rate, affordable = rules.HEAL_RATE * TICK, energy[healer] / rules.HEAL_COST
+        healed = jnp.where(on & ready, jnp.clip(_column(full) - life, 0, jnp.minimum(rate, affordable)), 0)
         spent = jnp.sum(healed, axis=0)
         left = jnp.minimum(energy[healer] - spent * rules.HEAL_COST + rules.ENERGY_RATE * TICK, rules.ENERGY_MAX)
-        return life + healed, energy.at[healer].set(left), shot.at[healer].set(jnp.where(spent > 0, patient, shot[healer]))
+        return (
+            life + healed,
+            energy.at[healer].set(left),
+            healing.at[healer].set((spent > 0) & (affordable > rate)),
+            shot.at[healer].set(jnp.where(spent > 0, patient, shot[healer])),
+        )
 
 
 class Aim(eqx.Module):

@@ -184,6 +184,7 @@ LEAST_DAMAGE = 0.5  # of a hit, whatever the armour
 SCAN = 5.0  # acquired from this far, edge to edge, or from the reach of the weapon where that is more
 SHIELD_DELAY, SHIELD_RATE = 10.0, 2.0  # seconds without damage; points per second
 HEAL_RATE, HEAL_COST = 9.0, 0.33  # life per second; energy per life
+HEAL_START = 5.0  # energy without which no heal begins; one that has begun goes on to the last of it
 ENERGY_START, ENERGY_MAX, ENERGY_RATE = 50.0, 200.0, 0.5625
 BEAM_HALF_LENGTH, BEAM_RADIUS = 1.25, 0.15
 
