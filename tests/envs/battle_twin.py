@@ -96,7 +96,10 @@ def choose(battle: Map, army: list[Soldier], one: Soldier) -> int:
             and gap(one, mate) <= 5.0
         ]
         return min(wounded)[1] if wounded else -1
-    if one.target >= 0 and army[one.target].life > 0 and gap(one, army[one.target]) <= one.unit.reach:
+    in_reach = [
+        i for i, foe in enumerate(army) if foe.allied and foe.life > 0 and strength(one.unit, foe.unit) and gap(one, foe) <= one.unit.reach
+    ]
+    if one.target in in_reach and (army[one.target].unit.damage or not any(army[i].unit.damage for i in in_reach)):
         return one.target
     noticed = [
         (0 if foe.unit.damage else 1, gap(one, foe), i)
@@ -119,6 +122,13 @@ def walk(battle: Map, army: list[Soldier], alive: list[bool]) -> None:
             walks, x, y = one.order_walk, one.order_x, one.order_y
         else:
             walks, (x, y) = battle.goal is not None, battle.goal or (0.0, 0.0)
+            comrades = [
+                (math.dist(starts[i], starts[j]), j)
+                for j, mate in enumerate(army)
+                if alive[j] and not mate.allied and mate.unit.damage and one.unit.heals
+            ]
+            if comrades:
+                walks, (x, y) = True, starts[min(comrades)[1]]
         if battle.terrain.winding and one.unit.plane is Plane.GROUND:
             ways = routes(battle.terrain)
             column, row = (int(min(max(value, 0.0), SIZE - 1)) for value in (x, y))

@@ -421,6 +421,27 @@ def test_banelings_survive_one_explosion_of_another() -> None:
     assert float(loops(combat, forces, 1, [1]).life[1, 0]) == pytest.approx(10.0, abs=0.1)  # 20 of 30: a baneling is not light
 
 
+def test_the_enemy_leaves_a_medivac_for_whoever_can_shoot_back() -> None:
+    places: list[tuple[str, tuple[float, float]]] = [("marine", (10, 13)), ("medivac", (13, 10))]
+    combat, forces = skirmish(places, [("stalker", (16, 10))], target={2: 1})
+    assert int(loops(combat, forces, 1, [-1, -1]).target[2, 0]) == 0  # both are within reach, the marine farther away
+    far = dataclasses.replace(forces, x=forces.x.at[0].set(8.0))
+    assert int(loops(combat, far, 1, [-1, -1]).target[2, 0]) == 1  # the marine is out of reach, though noticed
+    combat, forces = skirmish([("marine", (10, 13)), ("marine", (13, 10))], [("stalker", (16, 10))], target={2: 0})
+    assert int(loops(combat, forces, 1, [-1, -1]).target[2, 0]) == 0  # of two marines it keeps to the one it had
+
+
+def test_an_idle_medivac_of_the_enemy_follows_its_army() -> None:
+    foes: list[tuple[str, tuple[float, float]]] = [("marine", (28, 16)), ("medivac", (29, 16))]
+    combat, forces = skirmish([("marine", (2, 2))], foes)
+    combat = dataclasses.replace(combat, map=dataclasses.replace(combat.map, goal=(4.0, 16.0)))
+    after = loops(combat, forces, 64, [-1])
+    assert float(after.x[1, 0]) == pytest.approx(28 - 4 * 2.25, abs=1e-2)
+    assert float(after.x[1, 0]) <= float(after.x[2, 0]) < float(after.x[1, 0]) + 0.5  # it is faster, and has caught up
+    alone = dataclasses.replace(forces, life=forces.life.at[1].set(0.0))
+    assert float(loops(combat, alone, 16, [-1]).x[2, 0]) == pytest.approx(29 - 2.75, abs=1e-2)  # with nobody to follow, it obeys its orders
+
+
 def test_marauders_cannot_hit_what_flies() -> None:
     combat, forces = skirmish([("marauder", (10, 10))], [("medivac", (13, 10))])
     assert float(loops(combat, forces, 30, [1]).life[1, 0]) == 150

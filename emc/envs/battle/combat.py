@@ -138,14 +138,22 @@ class Combat:
         return self._fight(now, alive, aim, gap, dx, dy, jitter)
 
     def _choose(self, now: Forces, alive: Bool[Array, "U B"], gap: Float[Array, "N E B"]) -> Int[Array, "E B"]:
-        """Whom each of the enemy goes for: whom it can still reach, else the nearest one it notices, those with weapons first."""
+        """Whom each of the enemy goes for: whom it can still reach, else the nearest one it notices, those with weapons first.
+
+        One without a weapon is let go of as soon as one with a weapon can be reached.
+        """
         army, n = self.army, self.army.n_allies
         can = army.damage[n:, :n].T > 0
         everyone = _column(np.arange(n, dtype=np.int32)[:, None])
-        held = jnp.any((everyone == now.target[n:]) & alive[:n, None] & (gap <= _column(army.of("reach")[n:])), axis=0)
+        close = alive[:n, None] & (gap <= _column(army.of("reach")[n:]))
+        kept = (everyone == now.target[n:]) & close
+        held = jnp.any(kept, axis=0)
+        armed = army.which("armed")[:n, None]
+        if not armed.all():
+            held &= jnp.any(kept & _column(armed), axis=0) | ~jnp.any(close & _column(can & armed), axis=0)
         notices = _column(army.scan[n:] if self.map.goal else np.full(army.size - n, np.inf, np.float32))
         seen = alive[:n, None] & (gap <= notices) & _column(can)
-        cost = jnp.where(seen, gap + _column(np.where(army.which("armed")[:n], 0, 1e3).astype(np.float32)[:, None]), jnp.inf)
+        cost = jnp.where(seen, gap + _column(np.where(armed, 0, 1e3).astype(np.float32)), jnp.inf)
         least = jnp.min(cost, axis=0)
         nearest = jnp.min(jnp.where(cost == least, everyone, n), axis=0)
         chosen = jnp.where(jnp.isfinite(least), nearest, NOBODY)
@@ -205,9 +213,26 @@ class Combat:
         idle_x = jnp.concatenate([orders.x, jnp.full_like(now.x[n:], goal_x)])
         idle_y = jnp.concatenate([orders.y, jnp.full_like(now.y[n:], goal_y)])
         ordered = jnp.full_like(alive[n:], self.map.goal is not None)
+        for healer in np.nonzero(self.army.which("heals"))[0]:
+            if healer >= n:
+                there, x, y = self._comrade(int(healer), now, alive)
+                idle_x = idle_x.at[healer].set(jnp.where(there, x, idle_x[healer]))
+                idle_y = idle_y.at[healer].set(jnp.where(there, y, idle_y[healer]))
+                ordered = ordered.at[healer - n].set(ordered[healer - n] | there)
         walks = alive & jnp.where(aim.has, ~aim.reached, jnp.concatenate([orders.walk, ordered]))
         towards = jnp.where(aim.has, aim.x, idle_x), jnp.where(aim.has, aim.y, idle_y)
         return Movement(self.map.terrain, self.army).after((now.x, now.y), towards, walks, alive, TICK)
+
+    def _comrade(
+        self, healer: int, now: Forces, alive: Bool[Array, "U B"]
+    ) -> tuple[Bool[Array, " B"], Float[Array, " B"], Float[Array, " B"]]:
+        """The nearest armed unit of a healer's team, which it follows while it has nothing to do: alone it would be ahead of everyone."""
+        army = self.army
+        mates = alive & _column(army.which("armed") & (army.allied == army.allied[healer]))
+        away = jnp.where(mates, jnp.hypot(now.x - now.x[healer], now.y - now.y[healer]), jnp.inf)
+        nearest = _column(np.arange(army.size, dtype=np.int32)) == jnp.argmin(away, axis=0)
+        x, y = (jnp.sum(jnp.where(nearest, value, 0), axis=0) for value in (now.x, now.y))
+        return jnp.any(mates, axis=0), x, y
 
     def _fight(
         self,
