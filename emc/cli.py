@@ -255,7 +255,10 @@ def plan(words: list[str]) -> None:
     for name in ("replay", "memory", "networks", "peak"):
         print(f"{name:<10}{readable(vars(needed)[name]):>12}{'  (estimate)' if name == 'peak' else ''}")
     if (free := available_bytes()) is not None:
-        print(f"{'free':<10}{readable(free):>12}")
+        verdict = (
+            "" if needed.peak <= free else "  it does not fit: lower --replay-episodes, --batch-episodes, --memory.capacity or --seeds"
+        )
+        print(f"{'free':<10}{readable(free):>12}{verdict}")
 
 
 # --------------------------------------------------------------------------------------------------------- looking at runs

@@ -10,7 +10,7 @@
     weights = emc.interop.to_torch(place.get(learner))
 
 Where the released code has one number for both, the inference and the curiosity module each have their own here: set `target_interval`,
-`learning_rate` and `gradient_clip` on the method and on its curiosity. Its other names:
+`optimiser`, `learning_rate` and `gradient_clip` on the method and on its curiosity. Its other names:
 
     mixing_embed_dim -> mixer.embed             adv_hypernet_layers -> mixer.layers      num_kernel -> mixer.kernels
     hypernet_embed -> mixer.hypernet            weighted_head -> mixer.weighted          n_head -> mixer.heads

@@ -120,6 +120,8 @@ def test_a_plan_adds_up_and_grows_with_seeds(capsys: pytest.CaptureFixture[str])
     assert three.peak == 3 * one.peak
     main(["plan", "emc-wo-c", "gridworld"])
     assert capsys.readouterr().out.startswith("replay")
+    main(["plan", "emc-wo-c", "gridworld", "--replay-episodes", "400000000"])
+    assert "it does not fit: lower --replay-episodes" in capsys.readouterr().out
 
 
 @pytest.mark.slow

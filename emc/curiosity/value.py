@@ -31,7 +31,7 @@ from emc.losses.fitting import ValueFunction, ValueState
 from emc.mixers import VDN
 from emc.names import SMALLEST, check_number, check_size, lookup
 from emc.nets import distance
-from emc.optimisers import adam, descend, init_optimiser, rmsprop
+from emc.optimisers import Adam, Optimiser, RMSprop, descend, init_optimiser
 from emc.parts import Actors, Curiosity, Metrics, Mixer, Nets, Policy, ValueLoss
 from emc.schedules import DecayingWeight, WeightState
 from emc.types import EnvSpec, Episodes, masked_mean
@@ -62,8 +62,10 @@ class ValueCuriosity(Curiosity):
     squared: bool = False  # psi minimises the mean distance in the released code, the mean squared distance in the paper
     look_ahead: bool = True  # distance at the history after the step in the released code, before it in the paper
     per_agent: bool = True  # a team error is divided by the number of agents in the paper, and is not in the released code
-    learning_rate: float = 5e-4  # RMSprop of phi
-    predictor_learning_rate: float = 5e-4  # Adam of psi
+    optimiser: Optimiser = RMSprop()  # of phi
+    predictor_optimiser: Optimiser = Adam()  # of psi
+    learning_rate: float = 5e-4  # of phi
+    predictor_learning_rate: float = 5e-4  # of psi
     gradient_clip: float = 10.0
     target_interval: int = 200  # gradient steps between hard copies of phi
 
@@ -85,7 +87,7 @@ class ValueCuriosity(Curiosity):
         """Begin from given weights."""
         values = self._values(policy, gamma=0.0).start(jax.tree.map(jnp.copy, phi))
         soft = jax.tree.map(jnp.copy, phi.policy)
-        return ValueCuriosityState(values, soft, predictor, init_optimiser(self._predictor_optimiser, predictor), self.weight.init())
+        return ValueCuriosityState(values, soft, predictor, init_optimiser(self._descent, predictor), self.weight.init())
 
     def learn(
         self, state: ValueCuriosityState, batch: Episodes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
@@ -120,8 +122,12 @@ class ValueCuriosity(Curiosity):
             return masked_mean(apart**2 if self.squared else apart, batch.played[..., None]), apart
 
         (loss, apart), gradient = jax.value_and_grad(prediction, has_aux=True)(state.predictor)
-        predictor, optimiser = descend(self._predictor_optimiser, gradient, state.predictor_optimiser, state.predictor)
-        report = {"curiosity_prediction_loss": loss, "curiosity_predictor_norm": optax.tree.norm(predictor)}
+        predictor, optimiser = descend(self._descent, gradient, state.predictor_optimiser, state.predictor)
+        report = {
+            "curiosity_prediction_loss": loss,
+            "curiosity_predictor_gradient_norm": optax.tree.norm(gradient),
+            "curiosity_predictor_norm": optax.tree.norm(predictor),
+        }
         return predictor, optimiser, apart, report
 
     def _scaled(self, actors: Actors, net: PyTree, batch: Episodes) -> Float[Array, "B T N A"]:
@@ -133,9 +139,10 @@ class ValueCuriosity(Curiosity):
         return q[:, 1:] if self.look_ahead else q[:, :-1]
 
     def _values(self, policy: Policy, gamma: float) -> ValueFunction:
-        optimiser = rmsprop(self.learning_rate, self.gradient_clip)
+        optimiser = self.optimiser(self.learning_rate, self.gradient_clip)
         return ValueFunction(policy, self.mixer, self.loss, optimiser, gamma, self.target_interval)
 
     @property
-    def _predictor_optimiser(self) -> optax.GradientTransformation:
-        return adam(self.predictor_learning_rate, self.gradient_clip)
+    def _descent(self) -> optax.GradientTransformation:
+        """How psi learns."""
+        return self.predictor_optimiser(self.predictor_learning_rate, self.gradient_clip)

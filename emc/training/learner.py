@@ -77,7 +77,7 @@ def update(method: Method, state: LearnerState, batch: Episodes, env_steps: Int[
         gap = (recalled.target[..., None] - fit.q) * recalled.known[..., None]  # a miss costs nothing but counts in the mean
         memory_loss = method.memory.loss_weight * masked_mean(gap**2, batch.played[..., None])  # Eq. 5, 8
         auxiliary, report = method.policy.auxiliary_loss(online, target, state.policy, batch, reward, method.gamma)
-        return auxiliary + memory_loss, report
+        return auxiliary + memory_loss, report | ({"memory_loss": memory_loss} if method.memory.loss_weight else {})
 
     values, fit, metrics = value_function(method).update(state.values, batch, reward, actors, beside_the_fit)
     policy, policy_metrics = method.policy.learn(state.policy, batch, env_steps)

@@ -186,6 +186,8 @@ def test_the_memory_loss_counts_misses_in_its_mean_and_nothing_else() -> None:
     assert float(lesson.metrics["loss"] - plain.metrics["loss"]) == pytest.approx(expected, rel=1e-4)
     assert float(lesson.metrics["memory_hit_rate"]) == pytest.approx(np.sum(known & played) / STEPS)
     assert float(plain.metrics["memory_hit_rate"]) == 0.0
+    assert float(lesson.metrics["memory_loss"]) == pytest.approx(float(lesson.metrics["loss"]) - float(plain.metrics["loss"]), rel=1e-4)
+    assert "memory_loss" not in plain.metrics
     # The gradient of the whole: 2 (error - lambda gap) / steps at each chosen value. Squared, summed: its norm.
     error = sum_errors(state.values.online.policy, state.values.target.policy, BATCH, BATCH.reward, GAMMA)
     total = 2 * (error - 0.25 * gap) / STEPS
