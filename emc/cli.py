@@ -398,17 +398,17 @@ def methods(words: list[str]) -> None:
         parts = (method.policy, method.mixer, method.loss, method.curiosity, method.memory, method.replay)
         composed = " + ".join(_in_short(part) for part in parts if part not in (NoCuriosity(), NoMemory()))
         changed = [field for field in NUMBERS if vars(method)[field] != vars(usual)[field]]
-        own = "".join(
-            f", {field}={_in_short(value) if dataclasses.is_dataclass(value := vars(method)[field]) else value}" for field in changed
-        )
+        own = "".join(f", {field}={_in_short(vars(method)[field])}" for field in changed)
         print(f"{name:<12}  {entry.about} ({entry.paper}): {composed}{own}")
 
 
 def _in_short(part: Any) -> str:
-    """A part's name and what of it is not as usual."""
+    """A part's name and what of it is not as usual; anything else as it is."""
+    if not dataclasses.is_dataclass(part):
+        return str(part)
     usual = type(part)()
     changed = [
-        f"{field.name}={_in_short(value) if dataclasses.is_dataclass(value) else value}"
+        f"{field.name}={_in_short(value)}"
         for field in dataclasses.fields(part)
         if (value := getattr(part, field.name)) != getattr(usual, field.name)
     ]

@@ -104,6 +104,19 @@ def test_methods_and_environments_are_listed_a_line_each(capsys: pytest.CaptureF
     assert "smax/MAP" in other
 
 
+def test_the_line_that_reproduces_qplex_on_the_one_step_game_means_its_own_releases_mixer() -> None:
+    from emc.cli import _configured
+    from emc.mixers import QPLEX
+    from emc.schedules import Epsilon
+
+    page = (Path(__file__).parents[1] / "experiments" / "one-step-game.md").read_text()
+    (line,) = [line.split() for line in page.splitlines() if line.strip().startswith("emc train qplex")]
+    config, where = _configured("train", line[2:])
+    assert config.method.mixer == QPLEX(kernels=10, layers=3)
+    assert config.method.epsilon == Epsilon(finish=1.0)
+    assert (config.budget.steps, where.seeds) == (5_000, 3)
+
+
 def test_a_plan_adds_up_and_grows_with_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     from emc.envs import make_env
     from emc.methods import make_method
