@@ -25,6 +25,8 @@ import studies
 import emc
 from emc.envs import make_env
 from emc.envs.base import Environment
+from emc.losses import Qtran, Weighted
+from emc.losses.td import chosen_value
 from emc.methods import Method, make_method
 from emc.mixers.qplex import QPLEX
 from emc.parts import Actors, Seen
@@ -88,13 +90,26 @@ def all_plays(env: Environment) -> Episodes:
     return jax.vmap(play)(jnp.asarray(plays))
 
 
-def learned_values(config: RunConfig, learner: LearnerState, plays: Episodes) -> tuple[np.ndarray, np.ndarray]:
-    """The team's value along every play, and the agents' own greedy actions at each of its moments."""
+def learned_values(config: RunConfig, learner: LearnerState, plays: Episodes) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """The team's value along every play, the agents' own greedy actions at each of its moments, and a second value if there is one."""
     actors: Actors = actors_of(config.method, learner)
     online = Seen(learner.values.online, actors.unroll(plays))
     fit = config.method.loss(actors, config.method.mixer, online, online, plays, plays.reward, config.method.gamma)
     greedy = jnp.argmax(jnp.where(plays.available, online.run.q, -jnp.inf), axis=-1)
-    return np.asarray(fit.q[..., 0]), np.asarray(greedy[:, :-1])
+    return np.asarray(fit.q[..., 0]), np.asarray(greedy[:, :-1]), second_value(config.method, actors, online, plays)
+
+
+def second_value(method: Method, actors: Actors, online: Seen, plays: Episodes) -> dict[str, np.ndarray]:
+    """What some papers print beside the team's value: QTRAN's transformed sum, weighted QMIX's unrestricted value."""
+    match method.loss:
+        case Qtran():
+            total = chosen_value(method.mixer, online, plays).q + online.nets.loss.value(plays.state[:, :-1].astype(jnp.float32))
+            return {"sum of the agents' values and V": np.asarray(total[..., 0])}
+        case Weighted():
+            central = method.loss.central(actors, online, plays)
+            return {"Q*": np.asarray(chosen_value(method.loss.central_mixer, central, plays).q[..., 0])}
+        case _:
+            return {}
 
 
 def trained(root: Path, game: str, method: Method, name: str) -> RunDirectory:
@@ -122,8 +137,9 @@ def describe(label: str, run: RunDirectory) -> dict[str, Any]:
     seeds = []
     for i, seed in enumerate(config.seeds):
         learner = jax.tree.map(lambda x, i=i: jnp.asarray(x[i]), state.learner)
-        q, greedy = learned_values(config, learner, plays)
-        seeds.append({"seed": seed, "values": q.round(3).tolist(), "greedy": greedy.tolist()})
+        q, greedy, others = learned_values(config, learner, plays)
+        beside = {name: value.round(3).tolist() for name, value in others.items()}
+        seeds.append({"seed": seed, "values": q.round(3).tolist(), "greedy": greedy.tolist(), "beside": beside})
     return {"label": label, "machine": run.manifest["machine"], "config": run.manifest["config"], "seeds": seeds}
 
 

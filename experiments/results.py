@@ -207,6 +207,8 @@ def one_step_game(found: dict[str, Any]) -> list[str]:
         each = ", ".join(f"({a}, {b})" for a, b in ends)
         good = sum(end == tuple(best) for end in ends)
         lines.append(f"| {method['label']} | {' | '.join(rows(np.array(seeds[0]['values'])[:, 0]))} | {each} | {good} of {len(seeds)} |")
+        for name, values in seeds[0].get("beside", {}).items():
+            lines.append(f"| its {name} | {' | '.join(rows(np.array(values)[:, 0]))} | | |")
     return lines
 
 

@@ -46,7 +46,7 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str
         ("train vdn gridworld --preset papr", "Did you mean paper?"),
         ("train qmix gridworld --mixer qplex-attention", "use --mixer qplex"),
         ("train rode one-step-game", "RODE needs an environment that says which actions are always allowed"),
-        ("train rode gridworld", "choose --policy.clusters 2 or fewer"),
+        ("train rode gridworld", "choose --policy.clusters 2 or so"),
         ("train ow-qmix gridworld --loss.alpha 2", "from 0 to 1"),
         ("train qmix gridworld --optimiser adm", "Did you mean adam?"),
         ("train qmix-tuned gridworld --parallel-envs 3 --replay-episodes 5001", "make one a multiple of the other"),

@@ -50,7 +50,7 @@ class Weighted(ValueLoss):
     def __call__(
         self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Episodes, reward: Float[Array, "B T"], gamma: float
     ) -> Fit:
-        central, central_target = self._central(actors, online, batch), jax.lax.stop_gradient(self._central(actors, target, batch))
+        central, central_target = self.central(actors, online, batch), jax.lax.stop_gradient(self.central(actors, target, batch))
         chosen, central_chosen = chosen_value(mixer, online, batch), chosen_value(self.central_mixer, central, batch)
         after = mix_after(self.central_mixer, central_target, batch, next_actions(online, batch))
         aim = jax.lax.stop_gradient(targets(reward, after, batch, gamma))
@@ -61,7 +61,7 @@ class Weighted(ValueLoss):
         report = {name: masked_mean(term, batch.played[..., None]) for name, term in terms.items()}
         return Fit(terms["mixer_loss"] + terms["central_loss"], chosen.q, error, chosen.regulariser, report)
 
-    def _central(self, actors: Actors, of: Seen, batch: Episodes) -> Seen:
+    def central(self, actors: Actors, of: Seen, batch: Episodes) -> Seen:
         """The unrestricted value's own agents, in the place of the acting ones."""
         net: CentralNet = of.nets.loss
         return Seen(Nets(net.agent, net.mixer, ()), actors.unroll_with(net.agent, batch))

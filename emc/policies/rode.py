@@ -14,7 +14,7 @@ What differs from the released code:
 * The encoder's loss leaves out padding.
 
 A cluster of one action makes no role, so a task with few actions needs few clusters: with five of them the gridworld would have no roles at
-all, and predators might never catch. More clusters than pairs of actions are therefore refused. The metric `role_actions` is the share of
+all, and predators might never catch. As many clusters as there are actions are therefore refused. The metric `role_actions` is the share of
 actions that some role holds.
 
 Roles beyond the initial ones keep the weights that they began with, as in the released code; `train_new_roles` trains them.
@@ -131,11 +131,12 @@ class Rode(Policy):
                 "RODE needs an environment that says which actions are always allowed (`idle_actions` of its spec, best with "
                 "`move_actions`): add them there, or choose another method"
             )
-        most = (spec.n_actions - len(spec.idle_actions)) // 2
-        if self.clusters > most:
+        busy = spec.n_actions - len(spec.idle_actions)
+        if self.clusters >= busy:
+            advice = f"choose --policy.clusters {max(busy // 2, 1)} or so" if busy > 1 else "choose another method"
             raise UserError(
-                f"policy.clusters={self.clusters} of {spec.n_actions} actions, {len(spec.idle_actions)} of them idle, cannot all be roles, "
-                f"which take two others each: {f'choose --policy.clusters {most} or fewer' if most else 'choose another method'}"
+                f"policy.clusters={self.clusters} of {spec.n_actions} actions, {len(spec.idle_actions)} of them idle, would leave "
+                f"every role with one action at most: {advice}"
             )
         encoder = ActionEncoder.init(key, spec, self.encoder_hidden, self.encoder_code, self.embedding)
         roles = Roles.unformed(spec.n_actions, self.embedding, self.initial_roles, self._most_roles)
