@@ -27,6 +27,7 @@ from emc.names import lookup
 USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated exploration
 
   emc train METHOD ENV [--field value ...]   train; `emc train METHOD ENV --help` lists every field
+  emc sweep FILE | --methods A,B --envs C,D  many runs, as many at a time as there are cores; again does only what is missing
   emc resume RUN                             go on from the last checkpoint, bit for bit
   emc evaluate RUN [--episodes N]            complete greedy episodes with the trained agents
   emc render RUN [--out FILE]                an episode of the trained agents as a GIF
@@ -245,6 +246,76 @@ def _one_line(box: str) -> str:
     hints = re.findall(r"--[a-z][\w.-]*", box.partition("Perhaps you meant")[2])
     nearest = f" Perhaps you meant {hints[0]}?" if hints and hints[0] != "--help" else ""
     return f"{said}{'' if said.endswith('.') else '.'}{nearest} Add --help to see every field."
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepFlags:
+    """Every method on every environment, with every setting and seed: a run each, as many at a time as there are cores.
+
+    The same command again does only what is missing. What follows `--` goes to every run: emc sweep --methods vdn,qmix --envs gridworld
+    --seeds 6 -- --steps 200000. Instead of flags, a TOML file may say methods, envs, seeds, flags and [set]. With --dry-run it only says
+    what would be done, how much memory that needs, and about how long it takes.
+    """
+
+    methods: str = ""  # names with commas between them
+    envs: str = ""  # names with commas between them
+    seeds: int = 1  # how many, from 0 on
+    set: tuple[str, ...] = ()  # field=value1,value2: every value with everything else
+    runs: Path = Path("runs")  # directory that holds all runs
+    workers: int = 0  # runs at a time; 0: as many as there are cores
+
+
+def sweep(words: list[str]) -> None:
+    from emc.sweeps import LocalEngine, State, Survey, jobs_of
+    from emc.sweeps.calibration import forecast
+    from emc.sweeps.table import table_for_this_terminal
+
+    words, common = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    dry, words = "--dry-run" in words, [word for word in words if word != "--dry-run"]
+    file = [word for word in words[:1] if not word.startswith("-")]
+    flags = _parse("emc sweep [FILE]", SweepFlags, words[len(file) :])
+    if flags.workers < 0:
+        raise UserError(f"--workers {flags.workers} must be at least 0")
+    jobs = jobs_of(_sweep_of(file, flags, common), lambda line: _configured("train", line)[0])
+    prepare_jax()
+    engine = LocalEngine(flags.workers)
+    if dry:
+        survey = Survey(flags.runs)
+        states = {job: survey.state(job) for job in jobs}
+        for job, state in states.items():
+            print(f"{state.value:<10} {job.name}")
+        left = [(job, survey.find(job)) for job, state in states.items() if state is not State.DONE]
+        for line in forecast(left, engine.workers):
+            print(line)
+        return
+    with table_for_this_terminal() as watch:
+        results = engine.run(jobs, flags.runs, watch)
+    failed = [one for one in results if one.state is State.FAILED]
+    for one in failed:
+        print(f"failed: {one.job.name}: {one.reason}")
+    left = sum(one.state is not State.DONE for one in results) - len(failed)
+    if left:
+        _fail(f"stopped; {left} runs are left and everything is kept. The same command goes on", 130)
+    if failed:
+        _fail(f"{len(failed)} of {len(results)} runs failed; the same command tries them again", 1)
+    print(f"all {len(results)} runs are done, in {flags.runs}")
+
+
+def _sweep_of(file: list[str], flags: SweepFlags, common: list[str]) -> Any:
+    from emc.sweeps import Sweep, read_sweep
+
+    if file:
+        if flags.methods or flags.envs or flags.set or common:
+            raise UserError(f"say what to sweep in {file[0]} or in flags, not in both")
+        return read_sweep(Path(file[0]))
+    settings: list[tuple[str, tuple[str, ...]]] = []
+    for word in flags.set:
+        field, equals, values = word.partition("=")
+        if not equals:
+            raise UserError(f"--set {word} is not field=value1,value2")
+        settings.append((field, tuple(filter(None, values.split(",")))))
+    methods, envs = (tuple(filter(None, (name.strip() for name in text.split(",")))) for text in (flags.methods, flags.envs))
+    return Sweep(methods, envs, tuple(range(flags.seeds)), tuple(settings), shlex.join(common))
 
 
 def plan(words: list[str]) -> None:
@@ -516,6 +587,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
     "report": report,
     "plan": plan,
     "methods": methods,
+    "sweep": sweep,
     "envs": envs,
     "check-env": check_env,
     "doctor": doctor,

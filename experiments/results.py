@@ -27,8 +27,14 @@ from emc.runs.jsonl import read_metrics
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
 KEPT = ("manifest.json", "metrics.jsonl", "maps.jsonl", "speed.jsonl")
+SCRIPTED = RESULTS / "scripted-battles.json"
 HUNT = (-20.0, 41.0)  # untrained agents earn far less, which would flatten everything else
-CURVES = {"gridworld-p2": (-0.02, 1.02), "predator-prey": HUNT, "predator-prey-baselines": HUNT}  # studies shown as curves, and their scale
+CURVES = {
+    "gridworld-p2": (-0.02, 1.02),
+    "predator-prey": HUNT,
+    "predator-prey-baselines": HUNT,
+    "battles": (-0.02, 1.02),
+}  # studies shown as curves, and their scale
 HOLDS = 10  # evaluations in a row, all won entirely, that count as having won
 
 
@@ -75,6 +81,8 @@ class Kept:
             words.append(f"epsilon over {thousands(method['epsilon']['steps'])}")
         if method["epsilon"]["finish"] != 0.05:
             words.append(f"to {method['epsilon']['finish']:g}")
+        if self.path.parent.name == "n-step-game":
+            words.append(f"gamma {method['gamma']:g}")
         if "noisy_reward" in env and self.noise_matters:
             words.append(f"noise {env['noisy_reward']:g}")
         return ", ".join(words)
@@ -165,6 +173,30 @@ def n_step_game(groups: dict[str, list[Kept]]) -> list[str]:
     return lines
 
 
+def battles(groups: dict[str, list[Kept]]) -> list[str]:
+    """Who wins a battle, and when."""
+    lines = [
+        "| method | map | seed | reached (steps) | test win rate, last 5 tests | first test won by 90 % |",
+        "|---|---|---|---|---|---|",
+    ]
+    for label, runs in sorted(groups.items()):
+        for run in runs:
+            won = [step for step, rate in zip(run.steps, run.won, strict=True) if rate >= 0.9]
+            last, first = f"{np.mean(run.won[-5:]):.0%}", thousands(won[0] if won else float("inf"))
+            lines.append(f"| {label} | {run.config['env']['map']} | {run.seed} | {thousands(run.steps[-1])} | {last} | {first} |")
+    return lines
+
+
+def scripted(found: dict[str, Any]) -> list[str]:
+    """Win rates of players that learn nothing."""
+    scripts = list(next(iter(found["maps"].values())))
+    lines = [f"| map | {' | '.join(scripts)} |", "|---|" + "---|" * len(scripts)]
+    for name, rows in found["maps"].items():
+        rates = [f"{rows[script]['wins'] / found['episodes']:.0%}" for script in scripts]
+        lines.append(f"| {name} | {' | '.join(rates)} |")
+    return lines
+
+
 def draw_curves(study: str) -> str:
     """The study's learning curves as a picture beside the page, and the line that shows it."""
     runs = [RunDirectory.open(path.parent) for path in sorted((RESULTS / study).glob("*/manifest.json"))]
@@ -241,6 +273,7 @@ STUDIES: dict[str, tuple[str, Callable[[dict[str, list[Kept]]], list[str]]]] = {
     "predator-prey-baselines": ("Predator-prey, other methods and a longer anneal", predator_prey),
     "noisy-gridworld": ("Gridworld with a noisy area", noisy_gridworld),
     "n-step-game": ("MAVEN's game of ten steps", n_step_game),
+    "battles": ("Battles: learning", battles),
 }
 
 
@@ -279,6 +312,10 @@ def page() -> str:
             )
             parts.append(f"## {title}\n\n" + "\n".join(show(found)))
             parts += [*([reading.read_text().rstrip()] if reading.exists() else []), command]
+    if SCRIPTED.exists():
+        found, reading = json.loads(SCRIPTED.read_text()), ROOT / "experiments" / "scripted-battles.md"
+        parts += ["## Battles: players that learn nothing\n\n" + "\n".join(scripted(found)), reading.read_text().rstrip()]
+        parts.append(f"Command: `python experiments/scripted_battles.py {found['episodes']}` at {found['commit'][:10]}.")
     return "\n\n".join(parts) + "\n"
 
 

@@ -39,10 +39,15 @@ STUDIES: dict[str, list[str]] = {
         for method in ("ow-qmix predator-prey", "qmix predator-prey", "vdn predator-prey --epsilon.steps 1000000")
     ],
     "n-step-game": [
-        f"{method} n-step-game --seeds 6 --epsilon.steps 10000{finish}{weight}"
-        for finish in (" --epsilon.finish 0", "")
-        for method, weight in (("qmix", ""), ("maven", " --policy.information-weight 1"))
+        *(
+            f"{method} n-step-game --seeds 6 --epsilon.steps 10000{finish}{weight}"
+            for finish in (" --epsilon.finish 0", "")
+            for method, weight in (("qmix", ""), ("maven", " --policy.information-weight 1"))
+        ),
+        # QMIX with the discount and the hypernetworks that MAVEN has.
+        "qmix n-step-game --seeds 6 --epsilon.steps 10000 --gamma 0.99 --mixer.layers 1",
     ],
+    "battles": [f"{method} 3m --preset starcraft --steps 500000 --seed 1" for method in ("qmix", "emc-qplex")],
 }
 
 

@@ -26,6 +26,7 @@ STAGES = (
     {"methods"},
     {"training"},
     {"runs", "interop"},
+    {"sweeps"},
     {"report", "display", "tensorboard", "api"},  # show and use what runs write
     {"demo"},
     {"__init__"},

@@ -18,6 +18,7 @@ import numpy as np
 
 from emc.errors import RunError
 
+TAIL_BYTES = 1 << 16  # in which the last line is looked for
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -38,6 +39,18 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
             raise RunError(f"{path}, line {number}: not a JSON object, the file is damaged. Remove that line to read the rest.")
         lines.append(revived(cast(dict[str, Any], value)))
     return lines
+
+
+def last_line(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """The last whole line of a JSONL file, without reading the rest; None if there is none."""
+    try:
+        with Path(path).open("rb") as file:
+            file.seek(-min(TAIL_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            *complete, _torn = file.read().split(b"\n")
+        value: Any = revived(json.loads(complete[-1]))
+    except (OSError, ValueError, IndexError, RecursionError):
+        return None
+    return cast(dict[str, Any], value) if isinstance(value, dict) else None
 
 
 def encode(lines: Iterable[Mapping[str, Any]]) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
 import operator
 import signal
@@ -27,10 +28,11 @@ from emc.envs.base import Environment
 from emc.envs.hosted import Hosted
 from emc.errors import RunError, UserError
 from emc.runs.config import RunConfig, from_json, to_json
-from emc.runs.directory import METRICS, RunDirectory
+from emc.runs.directory import CHECKPOINTS, METRICS, RunDirectory
 from emc.runs.jsonl import read_metrics
 from emc.runs.lines import Reading, eval_line, map_line, summary, train_line
 from emc.runs.machine import describe_machine, differences
+from emc.training import checkpoint
 from emc.training.host_loop import HostProgram, WorkersFailed
 from emc.training.loop import Loop, Program, TrainState
 from emc.training.plan import check_fits, plan
@@ -168,6 +170,16 @@ def keeping_of(run: RunDirectory) -> Keeping:
         return Keeping(float(asked["checkpoint_minutes"]), int(asked["keep_checkpoints"]))
     except (KeyError, TypeError, ValueError):
         return Keeping()
+
+
+def is_finished(path: Path) -> bool:
+    """Whether a run came to its end: its newest checkpoint says so."""
+    newest = max((path / CHECKPOINTS).glob("[0-9]" * 12), default=None)
+    try:
+        document: Any = json.loads((newest / checkpoint.DESCRIPTION).read_bytes()) if newest else {}
+        return bool(document["content"]["meta"]["meta"]["progress"]["finished"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def loop_of(config: RunConfig) -> Loop:

@@ -1,0 +1,120 @@
+"""The cross product of methods, environments, settings and seeds, from a TOML file or from flags.
+
+methods = ["emc-vdn", "vdn --replay prioritised"]     # each may bring flags of its own
+envs = ["gridworld", "predator-prey"]
+seeds = 6                                              # 0 to 5; or a list
+flags = "--steps 200000"                               # for all runs
+[set]
+env.penalty = [0, 1, 2]                                # every value with everything else
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import shlex
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from emc.errors import UserError
+from emc.names import lookup
+from emc.runs.config import RunConfig
+from emc.sweeps.jobs import Job
+
+Configure = Callable[[list[str]], RunConfig]  # what `emc train` makes of METHOD ENV --flags
+MOST_RUNS = 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """What to cross with what; methods and environments are words of `emc train`."""
+
+    methods: tuple[str, ...]
+    envs: tuple[str, ...]
+    seeds: tuple[int, ...] = (0,)
+    settings: tuple[tuple[str, tuple[str, ...]], ...] = ()  # a field, and the values it takes
+    flags: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("methods", "envs", "seeds"):
+            values: tuple[Any, ...] = vars(self)[name]
+            if not values or len(set(values)) < len(values):
+                raise UserError(f"a sweep needs {name}, each of them once: got {', '.join(map(str, values)) or 'none'}")
+        for field, values in self.settings:
+            if not values:
+                raise UserError(f"a sweep over {field} needs values: write {field}=value1,value2")
+        if len(self) > MOST_RUNS:
+            raise UserError(f"this sweep has {len(self):,} runs; the most is {MOST_RUNS:,}")
+
+    def __len__(self) -> int:
+        count = len(self.methods) * len(self.envs) * len(self.seeds)
+        for _, values in self.settings:
+            count *= len(values)
+        return count
+
+
+def jobs_of(sweep: Sweep, configure: Configure) -> list[Job]:
+    """Every run of a sweep, seeds innermost; a mistake in any of them is found before the first one starts."""
+    fields = [field for field, _ in sweep.settings]
+    jobs: list[Job] = []
+    for env, method, values in itertools.product(sweep.envs, sweep.methods, itertools.product(*(values for _, values in sweep.settings))):
+        name, *own = shlex.split(method)
+        chosen = [word for field, value in zip(fields, values, strict=True) for word in (f"--{field}", value)]
+        words = [name, env, *own, *chosen, *shlex.split(sweep.flags)]
+        for seed in sweep.seeds:
+            whole = [*words, "--seed", str(seed)]
+            jobs.append(Job(tuple(whole), configure(whole)))
+    keys = [job.key for job in jobs]
+    if len(set(keys)) < len(keys):
+        twice = next(job for number, job in enumerate(jobs) if job.key in keys[:number])
+        raise UserError(f"two runs of this sweep are the same: {twice.name}. Remove one of the settings that make no difference")
+    return jobs
+
+
+def read_sweep(path: Path) -> Sweep:
+    """A sweep from its file."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}). Name a TOML file with methods, envs and seeds") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: is not TOML ({error})") from error
+    for name in data:
+        lookup(f"entry in {path}", name, dict.fromkeys(("methods", "envs", "seeds", "flags", "set")))
+    seeds = data.get("seeds", 1)
+    return Sweep(
+        methods=_words(path, data, "methods"),
+        envs=_words(path, data, "envs"),
+        seeds=seeds_of(seeds, str(path)),
+        settings=tuple(_settings(data.get("set", {}))),
+        flags=str(data.get("flags", "")),
+    )
+
+
+def seeds_of(given: Any, where: str) -> tuple[int, ...]:
+    """So many seeds from 0 on, or the ones that are listed."""
+    listed = cast(Sequence[Any], given) if isinstance(given, list | tuple) else [given]
+    if not all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in listed):
+        raise UserError(f"{where}: seeds={given} must be how many, or a list of whole numbers of at least 0")
+    return tuple(cast(Sequence[int], listed)) if isinstance(given, list | tuple) else tuple(range(int(given)))
+
+
+def _words(path: Path, data: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    values: Any = data.get(name, ())
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in cast(list[Any], values)):
+        raise UserError(f'{path}: {name} must be a list of names, like {name} = ["a", "b"]')
+    return tuple(cast(list[str], values))
+
+
+def _settings(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, tuple[str, ...]]]:
+    """`env.penalty = [0, 1]` in TOML is a table in a table."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found += _settings(cast(Mapping[str, Any], value), f"{prefix}{name}.")
+        else:
+            values = cast(list[Any], value) if isinstance(value, list) else [value]
+            found.append((f"{prefix}{name}".replace("_", "-"), tuple(str(one) for one in values)))
+    return found
