@@ -103,6 +103,12 @@ class Battle(eqx.Module):
         """Which agents heal instead of attacking."""
         return self._army.which("heals")[: self._army.n_allies]
 
+    @property
+    def reach(self) -> Float[np.ndarray, "N E"]:
+        """How far the centre of each enemy may be for each agent to hit it without a step."""
+        n, reach, radius = self._army.n_allies, self._army.of("reach"), self._army.of("radius")
+        return reach[:n, None] + radius[:n, None] + radius[n:]
+
     def life_share(self, world: World) -> Float[Array, " U"]:
         """Of each unit's life, how much is left."""
         return world.forces.life / self._army.of("life")

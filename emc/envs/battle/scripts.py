@@ -14,6 +14,7 @@ from emc.envs.battle.battle import World
 from emc.envs.battle.view import EAST, FIRST_TARGET, NORTH, NOTHING, SOUTH, STOP, WEST
 from emc.types import Timestep
 
+FAR = 1e6  # more than anybody's strength
 Script = Callable[[World, Timestep, PRNGKeyArray], Int[Array, " N"]]
 
 
@@ -67,8 +68,9 @@ def attack_nearest(env: Battle) -> Script:
 
 
 def focus_fire(env: Battle) -> Script:
-    """The same, but attack the weakest enemy that may be attacked, so that fire comes together."""
-    return _attack(env, lambda distance, strength: jnp.broadcast_to(strength, distance.shape))
+    """The same, but attack the weakest of the enemies that can be hit from where one stands, so that fire comes together."""
+    reach = env.reach
+    return _attack(env, lambda distance, strength: jnp.where(distance <= reach, strength, FAR + distance))
 
 
 def _attack(env: Battle, cost: Callable[[Array, Array], Array]) -> Script:
