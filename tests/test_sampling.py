@@ -58,7 +58,7 @@ def sequential_law(weight: list[float], draws: int) -> dict[tuple[int, ...], flo
 
 @quick
 def many_draws(priority: jax.Array, added: jax.Array, keys: jax.Array) -> dict[str, jax.Array]:
-    ring = Replay(Replay.empty(SPEC, priority.shape[0]).episodes, priority, added)
+    ring = Replay(SPEC, Replay.empty(SPEC, priority.shape[0]).episodes, priority, added)
     samplers = {"uniform": Uniform(), "prioritised": Prioritised()}
     return {name: jax.vmap(lambda key: ring.sample(key, sampler, 2)[0])(keys) for name, sampler in samplers.items()}  # noqa: B023
 

@@ -96,6 +96,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and len(value) == len(many) and all(map(_fits, value, many))
     if origin is Literal:
         return value in inner
+    if hint is Described:  # asking a hosted environment itself would start it
+        return hasattr(type(value), "spec")
     if hint in (int, float):
         return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
     return isinstance(value, hint) if isinstance(hint, type) and hint is not object else True
