@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from common import keep, machine, seconds, sgemm_peak
-from update import full_batch
+from update import full_batch, operations
 
 from emc.envs.battle import MAPS, Battle
 from emc.envs.jaxmarl import made
@@ -25,7 +25,7 @@ from emc.errors import UserError
 from emc.methods import make_method
 from emc.training.learner import init_learner, update
 from emc.training.replay import Replay
-from emc.types import EnvSpec, bytes_of
+from emc.types import bytes_of
 
 STEPS = 50
 UPDATED = ("2s3z", "27m_vs_30m")
@@ -81,14 +81,6 @@ def steps_per_second(run: Callable[[jax.Array], Any], count: int) -> tuple[float
     compiled = jax.jit(run).lower(jax.random.key(0)).compile()
     compiling = time.perf_counter() - began
     return STEPS * count / seconds(lambda: compiled(jax.random.key(1)), repeats=3), compiling
-
-
-def operations(spec: EnvSpec, episodes: int, hidden: int) -> float:
-    """Floating-point operations of one EMC-QPLEX update that it cannot avoid: those of the agents' layers (see update.py)."""
-    inputs = spec.obs_size + spec.n_actions + spec.n_agents
-    first, rest = inputs * hidden, 6 * hidden * hidden + hidden * spec.n_actions
-    rows = (spec.episode_limit + 1) * episodes * spec.n_agents
-    return 2.0 * rows * (6 * (first + rest) + 3 * (first + 2 * rest))
 
 
 def time_update(name: str) -> tuple[float, float]:
