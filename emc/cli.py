@@ -2,7 +2,8 @@
 
     emc train METHOD ENV [--field value ...]     emc resume RUN
     emc evaluate RUN [--episodes N]              emc render RUN
-    emc report RUN ...                           emc plan METHOD ENV [--field value ...]
+    emc report RUN ...                           emc export RUN ... [--out FILE]            the tests of runs in the JSON format of marl-eval
+  emc plan METHOD ENV [--field value ...]
     emc methods                                  emc envs
 
 A user's mistake is one line on stderr and exit code 2.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import json
 import os
 import re
 import shlex
@@ -428,14 +430,39 @@ class ReportFlags:
 
 
 def report(words: list[str]) -> None:
+    runs, out = _runs_and_out("report", ReportFlags, words)
+    prepare_jax()
+    print(_reported(runs, out))
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportFlags:
+    """The tests of one or several runs in the JSON format of marl-eval."""
+
+    out: Path | None = None  # default: marl-eval.json here
+
+
+def export(words: list[str]) -> None:
+    from emc.report.animation import written_whole
+    from emc.report.curves import group_runs
+    from emc.report.marl_eval import marl_eval
+    from emc.runs.directory import RunDirectory, explained
+
+    runs, out = _runs_and_out("export", ExportFlags, words)
+    tree, out = marl_eval(group_runs([RunDirectory.open(run) for run in runs])), out or Path("marl-eval.json")
+    with explained(out), written_whole(out) as beside:
+        beside.write_text(json.dumps(tree) + "\n")
+    print(out)
+
+
+def _runs_and_out(command: str, kind: Any, words: list[str]) -> tuple[list[Path], Path | None]:
+    """RUN ... [--out FILE]."""
     chosen, runs = _selections(words, {"out"})
-    flags = ReportFlags(Path(chosen["out"]) if chosen.get("out") else None)
     if unknown := [word for word in runs if word.startswith("-")]:
-        _parse("emc report RUN ...", ReportFlags, unknown)
+        _parse(f"emc {command} RUN ...", kind, unknown)
     if not runs:
         raise UserError("RUN expected: name one or several run directories. See emc --help")
-    prepare_jax()
-    print(_reported([Path(run) for run in runs], flags.out))
+    return [Path(run) for run in runs], Path(chosen["out"]) if chosen.get("out") else None
 
 
 def _reported(paths: list[Path], out: Path | None) -> Path:
@@ -587,6 +614,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
     "report": report,
     "plan": plan,
     "methods": methods,
+    "export": export,
     "sweep": sweep,
     "envs": envs,
     "check-env": check_env,
