@@ -1,13 +1,4 @@
-"""The `emc` command.
-
-    emc train METHOD ENV [--field value ...]     emc resume RUN
-    emc evaluate RUN [--episodes N]              emc render RUN
-    emc report RUN ...                           emc export RUN ... [--out FILE]            the tests of runs in the JSON format of marl-eval
-  emc plan METHOD ENV [--field value ...]
-    emc methods                                  emc envs
-
-A user's mistake is one line on stderr and exit code 2.
-"""
+"""The `emc` command; `USAGE` says what there is. A user's mistake is one line on stderr and exit code 2."""
 
 from __future__ import annotations
 
@@ -34,6 +25,7 @@ USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated 
   emc evaluate RUN [--episodes N]            complete greedy episodes with the trained agents
   emc render RUN [--out FILE]                an episode of the trained agents as a GIF
   emc report RUN ... [--out FILE]            one self-contained page: curves, heat maps, an episode, the configuration
+  emc export RUN ... [--out FILE]            the tests of runs in the JSON format of marl-eval
   emc plan METHOD ENV [--field value ...]    bytes of replay, memory and networks, before anything is compiled
   emc methods                                the methods, a line each
   emc envs                                   the environments, a line each
