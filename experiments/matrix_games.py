@@ -20,7 +20,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import studies
 
 import emc
 from emc.envs import make_env
@@ -32,7 +31,7 @@ from emc.mixers.qplex import QPLEX
 from emc.parts import Actors, Seen
 from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
-from emc.runs.session import config_of
+from emc.runs.session import config_of, is_finished
 from emc.schedules import Epsilon
 from emc.training.learner import LearnerState, actors_of
 from emc.training.loop import Program
@@ -117,7 +116,7 @@ def trained(root: Path, game: str, method: Method, name: str) -> RunDirectory:
     for manifest in sorted(root.glob(f"{game}/{name}/*/manifest.json")):
         run = RunDirectory.open(manifest.parent)
         config = config_of(run)
-        if studies.finished(run.path) and config.method == method and config.budget.steps == BUDGETS[game]["steps"]:
+        if is_finished(run.path) and config.method == method and config.budget.steps == BUDGETS[game]["steps"]:
             return run
     return emc.train(method, make_env(game), seeds=SEEDS, root=root, method_name=name, env_name=game, **BUDGETS[game])
 

@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
+from emc.runs.session import is_finished
+
 STUDIES: dict[str, list[str]] = {
     "gridworld-p2": [
         f"{method} --seed {seed}"
@@ -62,18 +64,13 @@ def existing(root: Path) -> dict[str, Path]:
     return found
 
 
-def finished(run: Path) -> bool:
-    """Whether a run's last checkpoint is its end."""
-    return any('"finished": true' in path.read_text() for path in run.glob("checkpoints/*/checkpoint.json"))
-
-
 def main(root: Path, studies: list[str]) -> None:
     known = existing(root)
     commands: list[list[str]] = []
     for line in (line for study in studies for line in STUDIES[study]):
         if line not in known:
             commands.append(["train", *line.split(), "--runs", str(root)])
-        elif not finished(known[line]):
+        elif not is_finished(known[line]):
             commands.append(["resume", str(known[line])])
     cores: SimpleQueue[int] = SimpleQueue()
     count = os.cpu_count() or 1

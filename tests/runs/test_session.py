@@ -46,9 +46,18 @@ def test_a_run_ends_when_every_seed_has_had_its_budget_and_tests_all_at_the_end(
         assert steps == sorted(set(steps))
         gaps = [later - earlier for earlier, later in itertools.pairwise(steps)]
         assert max(gaps) <= BUDGET.evaluate_every + ENV.spec.episode_limit
-        assert [number for number in steps if number >= BUDGET.steps] == steps[-1:]  # a seed that waits for the others says no more
     assert all(len(line["won"]) == BUDGET.test_episodes for line in lines if line["kind"] == "eval")
     assert [line["reason"] for line in read_metrics(run.path / END)] == ["budget"]
+
+
+def test_a_seed_that_waits_for_the_others_says_no_more(tmp_path: Path) -> None:
+    budget = Budget(steps=1_200, evaluate_every=12, test_episodes=1)  # long enough for luck to set the seeds apart
+    run = start(config(budget=budget, seeds=(0, 1, 2)), tmp_path)
+    tests = [line for line in read_metrics(run.path / "metrics.jsonl") if line["kind"] == "eval"]
+    counts = {seed: sum(line["seed"] == seed for line in tests) for seed in (0, 1, 2)}
+    assert len(set(counts.values())) > 1  # some had their budget before others, or this would show nothing
+    for seed in counts:
+        assert sum(line["seed"] == seed and line["steps"] >= budget.steps for line in tests) == 1
 
 
 def test_a_run_may_end_when_it_is_enough(tmp_path: Path) -> None:
@@ -58,7 +67,8 @@ def test_a_run_may_end_when_it_is_enough(tmp_path: Path) -> None:
         seen.append(latest["eval_win_rate"])
         return len(seen) == 2
 
-    run = start(config(), tmp_path, enough=enough)
+    longer = dataclasses.replace(BUDGET, steps=3_000)  # whose maps would not be written yet
+    run = start(config(budget=longer), tmp_path, enough=enough)
     (end,) = read_metrics(run.path / END)
     assert end["reason"] == "enough"
     assert end["steps"] < BUDGET.steps
