@@ -2,16 +2,18 @@
 
 Scores are given task by task, one number per run, on a fixed scale of the task (`Task.score`), so that another method on the plot never
 changes the ones already there. Aggregates and their intervals follow Agarwal et al., "Deep RL at the Edge of the Statistical Precipice"
-(NeurIPS 2021).
+(NeurIPS 2021). Where tasks have different numbers of runs, aggregates of all runs together (IQM, optimality gap, percentiles, profiles)
+weigh every run alike, and aggregates of means every task.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from emc.errors import UserError
 from emc.names import check_number, check_size
@@ -19,7 +21,8 @@ from emc.names import check_number, check_size
 Scores = Mapping[str, Float[np.ndarray, " runs"]]  # by task; tasks may have different numbers of runs
 Tables = Sequence[Float[np.ndarray, "*samples runs"]]  # the same without names, possibly many samples of it at once
 Aggregate = Callable[[Tables], Float[np.ndarray, "*samples"]]
-CHUNK = 2_000_000  # numbers that the bootstrap holds at once, about
+CHUNK = 500_000  # numbers that the bootstrap holds at once, about
+FEW = 200  # runs that an exact test compares at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,16 +59,24 @@ def optimality_gap(tables: Tables) -> Float[np.ndarray, "*samples"]:
     return 1.0 - np.mean(np.minimum(np.concatenate(tables, axis=-1), 1.0), axis=-1)
 
 
+def percentile(share: float) -> Aggregate:
+    """The number that this share of all runs of all tasks stays below: 0.25, 0.5 and 0.75 are the quartiles that the paper shows."""
+    check_number("share", share, "0.5 asks for the median.", low=0.0, high=1.0)
+    return lambda tables: np.quantile(np.concatenate(tables, axis=-1), share, axis=-1)
+
+
 AGGREGATES: Mapping[str, Aggregate] = {"median": median, "IQM": iqm, "mean": mean, "optimality gap": optimality_gap}
 
 
 def improvement(ours: Tables, theirs: Tables) -> Float[np.ndarray, "*samples"]:
     """The probability that a run of ours is better than one of theirs on a task chosen at random; a tie is half."""
-    found = []
-    for mine, yours in zip(ours, theirs, strict=True):
-        difference = mine[..., :, None] - yours[..., None, :]
-        found.append(np.mean((difference > 0) + 0.5 * (difference == 0), axis=(-2, -1)))
-    return np.mean(found, axis=0)
+    return np.mean([_wins(mine[..., :, None], yours[..., None, :]) for mine, yours in zip(ours, theirs, strict=True)], axis=0)
+
+
+def _wins(mine: Float[np.ndarray, "*samples m 1"], yours: Float[np.ndarray, "*samples 1 n"]) -> Float[np.ndarray, "*samples"]:
+    pairs = mine.shape[-2] * yours.shape[-1]
+    won, lost = (np.count_nonzero(better, axis=(-2, -1)) for better in (mine > yours, mine < yours))
+    return 0.5 + (won - lost) / (2 * pairs)
 
 
 def profile(tables: Tables, thresholds: Float[np.ndarray, " k"]) -> Float[np.ndarray, "*samples k"]:
@@ -123,15 +134,14 @@ def _checked(scores: Scores, samples: int, confidence: float) -> Tables:
     return tables
 
 
-def _resampled(sets: list[Tables], samples: int, seed: int) -> list[list[Tables]]:
+def _resampled(sets: list[Tables], samples: int, seed: int) -> Iterator[list[Tables]]:
     """Blocks of samples of all sets, the runs of every task drawn on their own."""
     rng = np.random.default_rng(seed)
-    size = max(1, CHUNK // max(sum(table.size for tables in sets for table in tables), 1))
-    blocks: list[list[Tables]] = []
+    widest = math.prod(max(table.size for table in tables) for tables in sets)  # two sets are compared run by run
+    size = max(1, CHUNK // max(widest, sum(table.size for tables in sets for table in tables)))
     for begin in range(0, samples, size):
         count = min(size, samples - begin)
-        blocks.append([[table[rng.integers(0, table.size, (count, table.size))] for table in tables] for tables in sets])
-    return blocks
+        yield [[table[rng.integers(0, table.size, (count, table.size))] for table in tables] for tables in sets]
 
 
 def _ends(drawn: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
@@ -139,27 +149,96 @@ def _ends(drawn: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]
     return low, high
 
 
+# ------------------------------------------------------------------------------------------------------------ comparisons
+
+
+def ahead(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """How often chance alone would put our runs as far ahead of theirs as they are: an exact one-sided rank-sum test, ties included.
+
+    Of all ways to call as many of the runs ours, the share in which ours have at least the rank sum that they really have. With few runs it
+    cannot be small: three against three are never below 1/20.
+    """
+    mine, yours = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    if mine.ndim != 1 or yours.ndim != 1 or not (mine.size and yours.size):
+        raise UserError("both sides of a comparison need at least one run: a list of numbers for each")
+    if mine.size + yours.size > FEW:
+        raise UserError(f"{mine.size + yours.size} runs are more than the {FEW} that an exact test counts: use estimate_improvement")
+    if np.any(np.isnan(mine)) or np.any(np.isnan(yours)):
+        raise UserError("a score is not a number: leave such runs out, and say so")
+    ranks = _doubled_ranks(np.concatenate([mine, yours]))
+    sums = _ways(ranks, mine.size)
+    return float(np.sum(sums[np.sum(ranks[: mine.size]) :]) / np.sum(sums))
+
+
+def _doubled_ranks(values: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """Twice the rank of each value, a whole number also where equal values share the mean of theirs."""
+    ordered = np.sort(values)
+    return np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right") + 1
+
+
+def _ways(ranks: Int[np.ndarray, " n"], size: int) -> Float[np.ndarray, " sums"]:
+    """In how many ways so many of the ranks come to each sum."""
+    most = int(np.sum(np.sort(ranks)[ranks.size - size :]))
+    ways = np.zeros((size + 1, most + 1))  # by how many were chosen, and their sum
+    ways[0, 0] = 1.0
+    for rank in ranks:
+        for chosen in range(size, 0, -1):  # from above, so that no rank is chosen twice
+            ways[chosen, rank:] += ways[chosen - 1, : most + 1 - rank]
+    return ways[size]
+
+
 # ---------------------------------------------------------------------------------------------------------------- curves
+
+
+def common_grid(steps: Sequence[Sequence[float]], points: int = 100) -> Float[np.ndarray, " k"]:
+    """Steps at equal distances that all of these curves reach: from where the last one begins to where the first one ends."""
+    check_size("points", points, "say at how many steps to compare curves.", low=2)
+    if not steps or not all(len(own) for own in steps):
+        raise UserError("a curve without points has no place on a grid: leave it out")
+    begin, end = max(own[0] for own in steps), min(own[-1] for own in steps)
+    if begin > end:
+        raise UserError(f"one curve ends at step {end:g}, before another begins at step {begin:g}: they have no common steps")
+    return np.linspace(begin, end, points)
 
 
 def on_grid(steps: Sequence[float], values: Sequence[float], grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
     """A curve at common steps, in straight lines between its points; not a number before its first and after its last."""
+    _check_curve(values, steps)
     return np.interp(grid, steps, values, left=np.nan, right=np.nan)
-
-
-def area(steps: Sequence[float], values: Sequence[float], until: float) -> float:
-    """The mean height of a curve from step 0 to `until`: its first value holds before, its last one after."""
-    at = np.concatenate([[0.0], np.clip(steps, 0.0, until), [until]])
-    return float(np.trapezoid(np.interp(at, steps, values), at) / until)
 
 
 def final(values: Sequence[float], last: int = 5) -> float:
     """The mean of the last few tests."""
+    check_size("last", last, "say how many tests to take the mean of.", low=1)
+    _check_curve(values)
     return float(np.mean(np.asarray(values)[-last:]))
+
+
+def best(values: Sequence[float]) -> float:
+    """The best of all tests; of many that waver by chance, a flattering one."""
+    _check_curve(values)
+    return float(np.max(values))
+
+
+def area(steps: Sequence[float], values: Sequence[float], until: float) -> float:
+    """The mean height of a curve from step 0 to `until`: its first value holds before, its last one after."""
+    check_number("until", until, "give the number of steps to look at.", low=1e-9)
+    _check_curve(values, steps)
+    at = np.concatenate([[0.0], np.clip(steps, 0.0, until), [until]])
+    return float(np.trapezoid(np.interp(at, steps, values), at) / until)
 
 
 def steps_to(steps: Sequence[float], values: Sequence[float], threshold: float, holds: int = 3) -> float:
     """The first step from which so many tests in a row reach a threshold; infinite if there is none."""
+    check_size("holds", holds, "say how many tests in a row must reach the threshold.", low=1)
+    _check_curve(values, steps)
     reached = np.asarray(values) >= threshold
     runs = np.lib.stride_tricks.sliding_window_view(reached, holds).all(axis=-1) if reached.size >= holds else np.zeros(0, bool)
     return float(np.asarray(steps)[int(np.argmax(runs))]) if runs.any() else float("inf")
+
+
+def _check_curve(values: Sequence[float], steps: Sequence[float] | None = None) -> None:
+    if not len(values):
+        raise UserError("a curve without points has no summary: leave it out")
+    if steps is not None and (len(steps) != len(values) or np.any(np.diff(steps) < 0)):
+        raise UserError(f"{len(steps)} steps for {len(values)} values: give one step for each value, in increasing order")

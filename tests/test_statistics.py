@@ -1,9 +1,12 @@
-"""Statistics against scipy, plain Python and hand-computed numbers."""
+"""Statistics against scipy, rliable, plain Python and hand-computed numbers."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import math
+from collections.abc import Sequence
+from pathlib import Path
 
 import hypothesis
 import hypothesis.strategies as st
@@ -14,6 +17,9 @@ import scipy.stats
 from emc import statistics as s
 from emc.envs import TASKS
 from emc.errors import UserError
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "rliable.json").read_text())  # made by rliable_numbers.py beside it
+THEIR_NAMES = {"mean": s.mean, "median": s.median, "iqm": s.iqm, "optimality_gap": s.optimality_gap}
 
 tables = st.lists(st.lists(st.floats(-2, 3), min_size=1, max_size=9), min_size=1, max_size=5)
 
@@ -94,9 +100,199 @@ def test_what_has_no_statistics_is_refused(scores: dict[str, np.ndarray]) -> Non
         s.estimate(scores, s.iqm)
 
 
+def test_hand_computed_aggregates_of_two_tasks() -> None:
+    scores = {"a": np.array([0.0, 0.2, 0.4, 2.0]), "b": np.array([0.5, 0.6, 0.7, 1.0])}
+    given = list(scores.values())
+    assert s.iqm(given) == pytest.approx((0.4 + 0.5 + 0.6 + 0.7) / 4)
+    assert s.mean(given) == pytest.approx((0.65 + 0.7) / 2)
+    assert s.median(given) == pytest.approx((0.65 + 0.7) / 2)
+    assert s.optimality_gap(given) == pytest.approx(1 - (0 + 0.2 + 0.4 + 1 + 0.5 + 0.6 + 0.7 + 1) / 8)
+    assert s.profile(given, np.array([-1.0, 0.4, 0.65, 2.0])).tolist() == [1.0, 5 / 8, 3 / 8, 0.0]  # above, not at
+    assert s.improvement([scores["a"]], [scores["b"]]) == pytest.approx(4 / 16)
+    assert [float(s.percentile(share)(given)) for share in (0.0, 0.5, 1.0)] == pytest.approx([0.0, 0.55, 2.0])
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(tables, st.floats(0.1, 3), st.floats(-2, 2))
+def test_aggregates_follow_a_change_of_scale_and_no_change_of_order(numbers: list[list[float]], factor: float, shift: float) -> None:
+    given = [np.array(row) for row in numbers]
+    moved, turned = [factor * row + shift for row in given], [row[::-1] for row in given[::-1]]
+    for aggregate in (s.mean, s.median, s.iqm, s.percentile(0.25)):
+        assert aggregate(moved) == pytest.approx(factor * aggregate(given) + shift, abs=1e-9)
+        assert aggregate(turned) == pytest.approx(aggregate(given), abs=1e-9)
+        assert min(map(np.min, given)) - 1e-9 <= aggregate(given) <= max(map(np.max, given)) + 1e-9
+
+
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(tables, st.sampled_from([*s.AGGREGATES.values(), s.percentile(0.75)]))
+def test_intervals_are_made_of_samples_and_grow_with_confidence(numbers: list[list[float]], aggregate: s.Aggregate) -> None:
+    scores = {str(task): np.array(row) for task, row in enumerate(numbers)}
+    narrow, wide = (s.estimate(scores, aggregate, samples=60, confidence=confidence) for confidence in (0.5, 0.95))
+    assert wide.low <= narrow.low <= narrow.high <= wide.high
+    constant = s.estimate({"task": np.full(4, 0.25)}, aggregate, samples=20)
+    assert constant.value == constant.low == constant.high
+
+
+def test_how_much_is_held_at_once_changes_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = {"a": np.arange(5.0), "b": np.arange(3.0)}
+    monkeypatch.setattr(s, "CHUNK", 30)  # three samples at a time
+    blocks = list(s._resampled([s._checked(scores, 10, 0.9)], 10, 0))
+    assert [block[0][0].shape for block in blocks] == [(3, 5), (3, 5), (3, 5), (1, 5)]
+    assert s.estimate(scores, s.mean, samples=10).value == 1.5
+    value, low, high = s.estimate_profile(scores, np.array([1.5]), samples=10)
+    assert (value.shape, low.shape, high.shape) == ((1,), (1,), (1,))
+
+
+# Against rliable: its numbers are kept, and it is asked again where it can be imported.
+
+
+def golden(name: str) -> dict[str, np.ndarray]:
+    return {f"task {task}": np.array(runs) for task, runs in enumerate(zip(*GOLDEN["scores"][name], strict=True))}
+
+
+@pytest.mark.parametrize("method", GOLDEN["scores"])
+def test_aggregates_and_intervals_are_those_that_rliable_gave(method: str) -> None:
+    scores = golden(method)
+    for name, aggregate in THEIR_NAMES.items():
+        theirs, found = GOLDEN["aggregates"][method][name], s.estimate(scores, aggregate, samples=4_000)
+        assert found.value == pytest.approx(theirs["value"], abs=1e-12)
+        assert (found.low, found.high) == pytest.approx((theirs["low"], theirs["high"]), abs=0.02)
+
+
+@pytest.mark.parametrize("method", GOLDEN["scores"])
+def test_profiles_are_those_that_rliable_gave(method: str) -> None:
+    theirs = GOLDEN["profiles"][method]
+    value, low, high = s.estimate_profile(golden(method), np.array(GOLDEN["thresholds"]), samples=4_000)
+    np.testing.assert_allclose(value, theirs["value"], atol=1e-12)
+    np.testing.assert_allclose(low, theirs["low"], atol=0.04)  # shares of 40 runs move in steps of 0.025
+    np.testing.assert_allclose(high, theirs["high"], atol=0.04)
+
+
+@pytest.mark.parametrize("pair", GOLDEN["improvement"])
+def test_probabilities_of_improvement_are_those_that_rliable_gave(pair: str) -> None:
+    theirs, (ours, others) = GOLDEN["improvement"][pair], pair.split(",")
+    found = s.estimate_improvement(golden(ours), golden(others), samples=4_000)
+    assert found.value == pytest.approx(theirs["value"], abs=1e-12)
+    assert (found.low, found.high) == pytest.approx((theirs["low"], theirs["high"]), abs=0.02)
+
+
+def test_rliable_still_gives_these_numbers() -> None:
+    reason = "rliable cannot be imported here (it needs pandas below 3): only its kept numbers are compared"
+    metrics = pytest.importorskip("rliable.metrics", reason=reason, exc_type=Exception)
+    library = pytest.importorskip("rliable.library", reason=reason, exc_type=Exception)
+    scores = {name: np.array(runs) for name, runs in GOLDEN["scores"].items()}
+    for method, runs in scores.items():
+        for name in THEIR_NAMES:
+            value = getattr(metrics, f"aggregate_{name}")(runs)
+            assert value == pytest.approx(GOLDEN["aggregates"][method][name]["value"], abs=1e-12)
+    values, _ = library.create_performance_profile(scores, np.array(GOLDEN["thresholds"]), reps=10)
+    for method, found in values.items():
+        np.testing.assert_allclose(found, GOLDEN["profiles"][method]["value"], atol=1e-12)
+    for pair, theirs in GOLDEN["improvement"].items():
+        value = metrics.probability_of_improvement(*(scores[name] for name in pair.split(",")))
+        assert value == pytest.approx(theirs["value"], abs=1e-12)
+
+
+# Exact comparisons.
+
+
+def by_brute_force(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The share of relabellings whose U statistic is at least the observed one."""
+
+    def wins(mine: Sequence[float], yours: Sequence[float]) -> float:
+        return sum((a > b) + 0.5 * (a == b) for a in mine for b in yours)
+
+    together, seen = [*ours, *theirs], wins(ours, theirs)
+    every = [set(some) for some in itertools.combinations(range(len(together)), len(ours))]
+    relabelled = [
+        ([x for i, x in enumerate(together) if i in some], [x for i, x in enumerate(together) if i not in some]) for some in every
+    ]
+    return sum(wins(*sides) >= seen for sides in relabelled) / len(every)
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(st.permutations(range(12)), st.integers(1, 11))
+def test_without_ties_the_exact_test_is_scipys(order: list[int], size: int) -> None:
+    ours, theirs = [float(x) for x in order[:size]], [float(x) for x in order[size:]]
+    expected = scipy.stats.mannwhitneyu(ours, theirs, alternative="greater", method="exact").pvalue
+    assert s.ahead(ours, theirs) == pytest.approx(expected, abs=1e-12)
+
+
+few = st.lists(st.sampled_from([0.0, 0.5, 1.0, math.inf]), min_size=1, max_size=5)
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(few, few)
+def test_with_ties_the_exact_test_counts_every_relabelling(ours: list[float], theirs: list[float]) -> None:
+    assert s.ahead(ours, theirs) == pytest.approx(by_brute_force(ours, theirs), abs=1e-12)
+    assert s.ahead(ours, theirs) + s.ahead(theirs, ours) >= 1.0  # what is seen counts on both sides
+    assert s.ahead([*ours, math.inf], theirs) <= 1.0
+
+
+def test_what_few_runs_can_show_at_most() -> None:
+    assert s.ahead([1, 1, 1], [0, 0, 0]) == pytest.approx(1 / 20)
+    assert s.ahead([1] * 6, [0] * 6) == pytest.approx(1 / 924)
+    assert s.ahead([0, 0, 0], [1, 1, 1]) == s.ahead([1, 1], [1, 1]) == 1.0
+    assert s.ahead([2.0], [1.0]) == 0.5
+    ours, theirs = np.random.default_rng(0).normal(size=(2, 100))
+    assert s.ahead(ours, theirs) == pytest.approx(scipy.stats.mannwhitneyu(ours, theirs, alternative="greater").pvalue, abs=1e-3)
+
+
+@pytest.mark.parametrize("sides", [([], [1.0]), ([1.0], []), ([math.nan], [1.0]), ([[1.0]], [1.0]), ([1.0] * 101, [0.0] * 100)])
+def test_what_cannot_be_compared_is_refused(sides: tuple[list[float], list[float]]) -> None:
+    with pytest.raises(UserError):
+        s.ahead(*sides)
+
+
+# Curves.
+
+
 def test_curves_meet_on_a_grid_and_end_where_they_end() -> None:
     found = s.on_grid([10, 20, 40], [0.0, 1.0, 0.5], np.array([5.0, 10.0, 15.0, 30.0, 40.0, 41.0]))
     np.testing.assert_allclose(found, [np.nan, 0.0, 0.5, 0.75, 0.5, np.nan])
+
+
+def test_the_common_grid_lies_where_all_curves_are() -> None:
+    assert s.common_grid([[0, 50, 100], [20, 90]], points=3).tolist() == [20.0, 55.0, 90.0]
+    with pytest.raises(UserError, match="no common steps"):
+        s.common_grid([[0, 10], [20, 30]])
+    with pytest.raises(UserError, match="without points"):
+        s.common_grid([[0, 10], []])
+
+
+curves = st.lists(st.tuples(st.integers(1, 50), st.floats(-5, 5)), min_size=1, max_size=8).map(
+    lambda points: (np.cumsum([gap for gap, _ in points]).tolist(), [value for _, value in points])
+)
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(curves, st.floats(1, 500), st.floats(0.5, 4))
+def test_summaries_lie_within_the_curve_and_do_not_depend_on_the_unit_of_steps(
+    curve: tuple[list[int], list[float]], until: float, unit: float
+) -> None:
+    steps, values = curve
+    low, high = min(values), max(values)
+    inside = s.on_grid(steps, values, s.common_grid([steps], points=7))
+    for number in (s.final(values), s.area(steps, values, until), *inside):
+        assert low - 1e-9 <= number <= high + 1e-9
+    assert s.best(values) == high
+    assert s.steps_to(steps, values, low, holds=len(values)) == steps[0]
+    assert s.steps_to(steps, values, high + 1, holds=1) == math.inf
+    assert s.area([unit * step for step in steps], values, unit * until) == pytest.approx(s.area(steps, values, until), abs=1e-9)
+    np.testing.assert_allclose(s.on_grid(steps, values, np.array(steps, float)), values)
+
+
+def test_a_curve_must_have_points_in_order() -> None:
+    for summary in (lambda: s.final([]), lambda: s.best([]), lambda: s.area([], [], 10), lambda: s.steps_to([], [], 0.5)):
+        with pytest.raises(UserError, match="without points"):
+            summary()
+    with pytest.raises(UserError, match="increasing order"):
+        s.area([2, 1], [0.0, 1.0], 10)
+    with pytest.raises(UserError, match="2 steps for 1 values"):
+        s.on_grid([1, 2], [0.0], np.array([1.0]))
+    for summary in (lambda: s.area([1], [1.0], 0), lambda: s.final([1.0], last=0), lambda: s.steps_to([1], [1.0], 0.5, holds=0)):
+        with pytest.raises(UserError):
+            summary()
 
 
 def test_the_area_is_the_mean_height() -> None:
@@ -113,24 +309,13 @@ def test_a_threshold_must_hold_for_some_tests() -> None:
     assert s.steps_to(steps, values, 0.9, holds=4) == math.inf
     assert s.steps_to([1], [1.0], 0.9) == math.inf
     assert s.final(values, last=2) == 1.0
+    assert s.final(values) == pytest.approx(0.8)  # of the last five
+    assert s.best([0.1, 0.7, 0.3]) == 0.7
 
 
 def test_quartiles_are_over_runs() -> None:
     middle, low, high = s.quartiles(np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0], [3.0, 1.0], [4.0, 1.0]]))
     assert (middle.tolist(), low.tolist(), high.tolist()) == ([2.0, 1.0], [1.0, 1.0], [3.0, 1.0])
-
-
-def test_aggregates_and_intervals_agree_with_rliable() -> None:
-    library = pytest.importorskip("rliable.library", reason="rliable cannot be imported here", exc_type=Exception)
-    metrics = pytest.importorskip("rliable.metrics", exc_type=Exception)
-    scores = np.random.default_rng(0).random((10, 4))
-    ours = {str(task): scores[:, task] for task in range(4)}
-    pairs = {s.mean: metrics.aggregate_mean, s.median: metrics.aggregate_median, s.iqm: metrics.aggregate_iqm}
-    for mine, theirs in {**pairs, s.optimality_gap: metrics.aggregate_optimality_gap}.items():
-        value, interval = library.get_interval_estimates({"x": scores}, lambda x, f=theirs: np.array([f(x)]), reps=4_000)
-        found = s.estimate(ours, mine, samples=4_000)
-        assert found.value == pytest.approx(float(value["x"][0]))
-        assert (found.low, found.high) == pytest.approx(tuple(interval["x"][:, 0]), abs=0.02)
 
 
 def test_every_task_brings_its_own_scale() -> None:
