@@ -5,13 +5,14 @@ evaluated at slightly different steps, so all are interpolated linearly at the s
 (25-75 %) are taken over seeds at each of those. Nothing is smoothed unless the figure says so.
 
 Runs whose configurations differ in nothing but their seeds are one curve. It is called after its method, followed by what differs from that
-method's preset and from the other runs. Equal methods have equal colours in every figure.
+method's preset and from the other runs. Equal methods have equal colours, dashes and markers in every figure.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import json
 import re
 import zlib
@@ -33,6 +34,7 @@ from emc.runs.session import config_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +84,7 @@ def group_runs(runs: Sequence[RunDirectory]) -> list[Group]:
         members.setdefault(json.dumps([_names(run), config], sort_keys=True), []).append(run)
     labels = _labels([same[0] for same in members.values()])
     groups = [_group(label, same) for label, same in zip(labels, members.values(), strict=True)]
-    envs, methods = ([*dict.fromkeys(names)] for names in zip(*(_names(run) for run in runs), strict=True))
+    envs, methods = ([*dict.fromkeys(_names(run)[i] for run in runs)] for i in (0, 1))
 
     def place(group: Group) -> tuple[int, int, bool]:
         return envs.index(group.env_name), methods.index(group.method_name), group.label != group.method_name
@@ -177,33 +179,49 @@ def common_grid(curves: Sequence[Curve], most: int = 2000) -> Float[np.ndarray, 
 # Figures.
 
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
-BROWN, GREY, WINE = "#7A4A12", "#8A8F98", "#882255"
-# Of Okabe and Ito, which stay apart for every kind of colour vision (their yellow is too pale for a line), and three darker ones beside
-# them. No two methods that the paper shows in one figure share a colour.
-COLOURS: Mapping[str, str] = {
-    "iql": BLACK,
-    "vdn": BLUE,
-    "qmix": GREEN,
-    "qmix-tuned": WINE,
-    "qplex": SKY,
-    "qtran": BROWN,
-    "cw-qmix": WINE,
-    "ow-qmix": BLUE,
-    "maven": BLACK,
-    "rode": ORANGE,
-    "qplex-global": BROWN,
-    "qplex-local": GREY,
-    "emc-vdn": VERMILION,
-    "emc-qmix": ORANGE,
-    "emc-qplex": PURPLE,
-    "emc-wo-c": GREEN,
-    "emc-wo-m": ORANGE,
-    "emc-td": GREEN,
-    "emc-ind": BLACK,
-    "emc-cen": BROWN,
-    "emc-dec": GREY,
+BROWN, INDIGO, WINE = "#7A4A12", "#332288", "#882255"
+SOLID, DASHED, DOTTED, DOT_DASHED = DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+
+
+MARKS = 8  # markers on a line, about
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """How a line is drawn."""
+
+    colour: str
+    dashes: Any = SOLID
+    marker: str = ""
+    filled: bool = True
+
+
+# Colours of Okabe and Ito, which stay apart for every kind of colour vision (their yellow is too pale for a line), and three darker ones
+# beside them. No two methods that the paper shows in one figure share a colour; no two at all share dashes and marker, which print keeps.
+LOOKS: Mapping[str, Look] = {
+    "emc-vdn": Look(VERMILION, SOLID, "o"),
+    "emc-qmix": Look(ORANGE, SOLID, "s"),
+    "emc-qplex": Look(PURPLE, SOLID, "^"),
+    "vdn": Look(BLUE, DASHED, "o"),
+    "qmix": Look(GREEN, DASHED, "s"),
+    "qplex": Look(SKY, DASHED, "^"),
+    "iql": Look(BLACK, DASHED, "D"),
+    "qtran": Look(BROWN, DASHED, "v"),
+    "qmix-tuned": Look(WINE, DASHED, "X"),
+    "cw-qmix": Look(WINE, DOTTED, "s"),
+    "ow-qmix": Look(BLUE, DOTTED, "D"),
+    "maven": Look(BLACK, DOTTED, "v"),
+    "rode": Look(ORANGE, DOTTED, "P"),
+    "qplex-global": Look(BROWN, DOT_DASHED, "^"),
+    "qplex-local": Look(INDIGO, DOT_DASHED, "v"),
+    "emc-wo-c": Look(GREEN, DOT_DASHED, "s"),
+    "emc-wo-m": Look(ORANGE, DOT_DASHED, "o"),
+    "emc-td": Look(GREEN, DOTTED, "^"),
+    "emc-ind": Look(BLACK, DOT_DASHED, "D"),
+    "emc-cen": Look(BROWN, DOTTED, "o"),
+    "emc-dec": Look(INDIGO, DOTTED, "X"),
 }
-DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))  # tell apart lines of one colour
+OTHERS = tuple(Look(*look) for look in itertools.product(sorted({look.colour for look in LOOKS.values()}), DASHES, "<>*hp"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,32 +241,42 @@ DARK = Theme(
     ink="#E6EAEF",
     faint="#9AA4AF",
     rule="#343B44",
-    contrast={BLACK: "#F4F4F4", BLUE: "#3D9BD9", BROWN: "#B98145", WINE: "#C95C92"},
+    contrast={BLACK: "#F4F4F4", SKY: "#80C1F5", BLUE: "#2A74BC", BROWN: "#D8A76C", INDIGO: "#8648FC", WINE: "#CD2340"},
 )
+
+
+def look_of(method_name: str, theme: Theme = LIGHT, variant: int = 0) -> Look:
+    """A method's colour, dashes and marker, the same in every figure; variants of it differ in dashes and have empty markers."""
+    name = method_name.lower()
+    own = LOOKS.get(name, OTHERS[zlib.crc32(name.encode("utf-8", "replace")) % len(OTHERS)])
+    dashes = DASHES[(DASHES.index(own.dashes) + variant) % len(DASHES)]
+    return Look(theme.contrast.get(own.colour, own.colour), dashes, own.marker, filled=variant == 0)
+
+
+def looks_of(method_names: Sequence[str], theme: Theme = LIGHT) -> list[Look]:
+    """The looks of all lines of one figure, some of which may be variants of one method."""
+    return [look_of(name, theme, variant=[*method_names[:i]].count(name)) for i, name in enumerate(method_names)]
 
 
 def colour_of(method_name: str, theme: Theme = LIGHT) -> str:
     """A method's colour, the same in every figure."""
-    others = sorted({*COLOURS.values()})
-    colour = COLOURS.get(method_name.lower(), others[zlib.crc32(method_name.lower().encode()) % len(others)])
-    return theme.contrast.get(colour, colour)
+    return look_of(method_name, theme).colour
 
 
 def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) -> Figure:
     """The scores of some methods on one environment; a `window` above 1 is said to be a running mean over so many evaluations."""
     winnable, drawn = groups[0].winnable, [group for group in groups if group.curves]
-    columns = max(1, min(3, len(drawn), 84 // (8 + max((len(_cut(group.label)) for group in drawn), default=0))))
+    columns = max(1, min(3, len(drawn), 84 // (10 + max((len(cut(group.label)) for group in drawn), default=0))))
     figure, (axes,) = new_figure(8.0, 4.4 + 0.22 * -(-len(drawn) // columns), 1, 1, theme)
-    used: list[str] = []
-    for group in drawn:
-        colour = colour_of(group.method_name, theme)
-        dashes = DASHES[used.count(colour) % len(DASHES)]
-        used.append(colour)
+    looks = looks_of([group.method_name for group in drawn], theme)
+    lines: list[Line2D] = []
+    for group, look in zip(drawn, looks, strict=True):
         band = middle_half([running_mean(curve, window) for curve in group.curves])
-        label = f"{_cut(group.label)} ({count(len(group.curves), 'seed')})"
-        draw_band(axes, band, colour, label, dashes, width=1.0 if window == 1 and len(band.steps) > 200 else 1.8)
+        label = f"{cut(group.label)} ({count(len(group.curves), 'seed')})"
+        lines.append(draw_band(axes, band, look, label, width=1.0 if window == 1 and len(band.steps) > 200 else 1.8))
+    mark(lines, looks)
     score = "win rate" if winnable else "mean return"
-    style(axes, theme, f"{score.capitalize()} on {_cut(task_title(groups))}", score, pad=22)
+    style(axes, theme, f"{score.capitalize()} on {cut(task_title(groups))}", score, pad=22)
     smoothed = f"running mean over {window} evaluations" if window > 1 else "not smoothed"
     note = f"greedy test episodes, {smoothed}; median over seeds, band 25–75%"
     below_title = axes.annotate(note, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points", fontsize=9.5, color=theme.faint)
@@ -257,9 +285,15 @@ def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) 
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.set_ylim(-0.03, 1.03)
     if drawn:
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=10, labelcolor=theme.ink)
+        legend_below(figure, axes, columns, theme)
     return figure
+
+
+def legend_below(figure: Figure, axes: Axes, columns: int, theme: Theme) -> None:
+    """What the lines mean, under all axes of a figure, long enough to show dashes."""
+    handles, labels = axes.get_legend_handles_labels()
+    where: Any = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.4}
+    figure.legend(handles, labels, frameon=False, fontsize=10, labelcolor=theme.ink, **where)
 
 
 Line = tuple[str, str, str]  # a field of the training lines, its name and colour
@@ -289,7 +323,7 @@ def plot_diagnostics(lines: Iterable[Mapping[str, Any]], theme: Theme = LIGHT) -
     figure, every_axes = new_figure(10.0, 2.6 * rows, rows, 3, theme)
     for axes, (title, ylabel, present) in zip(every_axes, panels, strict=False):
         for curves, name, colour in present:
-            draw_band(axes, middle_half(curves), theme.contrast.get(colour, colour), name, width=1.0)
+            draw_band(axes, middle_half(curves), Look(theme.contrast.get(colour, colour)), name, width=1.0)
         style(axes, theme, title, ylabel)
         if "log" in ylabel:
             axes.set_yscale("log")
@@ -306,20 +340,26 @@ def plot_diagnostics(lines: Iterable[Mapping[str, Any]], theme: Theme = LIGHT) -
     return figure
 
 
-def draw_band(axes: Axes, band: Band, colour: str, label: str, dashes: Any = "solid", width: float = 2.0) -> None:
+def draw_band(axes: Axes, band: Band, look: Look, label: str, width: float = 2.0) -> Line2D:
     """A median and the middle half around it; pale where some seeds have ended."""
     whole = band.seeds == np.max(band.seeds)
-    axes.fill_between(band.steps, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
-    axes.plot(band.steps, band.median, color=colour, linestyle=dashes, linewidth=width, alpha=0.0 if np.all(whole) else 0.4)
-    axes.plot(
-        band.steps,
-        np.where(whole, band.median, np.nan),
-        color=colour,
-        linestyle=dashes,
-        linewidth=width,
-        label=literal(label),
-        marker="o" if len(band.steps) == 1 else None,
-    )
+    style: Any = {"color": look.colour, "linestyle": look.dashes, "linewidth": width}
+    axes.fill_between(band.steps, band.low, band.high, color=look.colour, alpha=0.2, linewidth=0)
+    axes.plot(band.steps, band.median, alpha=0.0 if np.all(whole) else 0.5, **style)
+    marker = "o" if len(band.steps) == 1 else ""  # a line of one point shows nothing else
+    (line,) = axes.plot(band.steps, np.where(whole, band.median, np.nan), label=literal(label), marker=marker, **style)
+    return line
+
+
+def mark(lines: Sequence[Line2D], looks: Sequence[Look]) -> None:
+    """Put their markers on the lines of a figure, a few on each, none above another's."""
+    steps = [np.asarray(line.get_xdata(), float) for line in lines]
+    gap = max((own[-1] - own[0] for own in steps), default=0.0) / MARKS
+    for number, (line, look, own) in enumerate(zip(lines, looks, steps, strict=True)):
+        wanted = own[0] + gap * (np.arange(MARKS) + (number + 0.5) / len(lines))
+        at = np.unique(np.searchsorted(own, wanted[wanted <= own[-1]])).tolist() or [0]
+        line.set(marker=look.marker, markevery=at, markersize=5.5)
+        line.set(markerfacecolor=look.colour if look.filled else "none", markeredgecolor=look.colour)
 
 
 def new_figure(width: float, height: float, rows: int, columns: int, theme: Theme) -> tuple[Figure, list[Axes]]:
@@ -386,7 +426,8 @@ def literal(text: str) -> str:
     return "".join(c if c.isprintable() else "·" for c in text).replace("$", r"\$")
 
 
-def _cut(text: str, most: int = 70) -> str:
+def cut(text: str, most: int = 70) -> str:
+    """Text that is not too long for a legend."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,11 @@ from emc.envs.registry import make_env
 from emc.errors import UserError
 from emc.methods import METHODS, make_method
 from emc.report.curves import (
-    COLOURS,
     DARK,
     LIGHT,
+    LOOKS,
     Curve,
+    Theme,
     as_png,
     as_svg,
     colour_of,
@@ -26,6 +28,8 @@ from emc.report.curves import (
     group_runs,
     in_words,
     interpolated,
+    look_of,
+    looks_of,
     middle_half,
     plot_curves,
     plot_diagnostics,
@@ -123,6 +127,10 @@ def test_seeds_in_one_directory_and_in_several_make_one_curve(tmp_path: Path) ->
     assert group.runs == (together, alone)
 
 
+def test_no_runs_make_no_groups() -> None:
+    assert group_runs([]) == []
+
+
 def test_a_seed_that_was_run_twice_counts_once_and_is_named(tmp_path: Path) -> None:
     short = new_run(tmp_path, win_rates(0, {30: 0.0, 1000: 0.2}))
     long = new_run(tmp_path, win_rates(0, {30: 0.0, 1000: 0.2, 2000: 0.8}))
@@ -199,21 +207,78 @@ def test_a_method_has_the_same_colour_in_every_figure(tmp_path: Path) -> None:
     assert colour_of("iql", DARK) != colour_of("iql", LIGHT)
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [
-        "iql vdn qmix qplex qplex-global qplex-local emc-vdn emc-qmix emc-qplex",  # gridworld
-        "cw-qmix ow-qmix qmix qplex maven qplex-global qplex-local emc-vdn emc-qmix emc-qplex",  # predator-prey
-        "emc-qplex qplex qmix rode maven cw-qmix vdn qtran",  # StarCraft-like maps
-        "emc-qplex qplex emc-wo-c emc-wo-m",  # ablations
-        "emc-qplex emc-td emc-ind emc-cen emc-dec",  # design choices
-        "emc-vdn vdn emc-td emc-ind",  # noise
-    ],
+FIGURES = (  # of the paper
+    "iql vdn qmix qplex qplex-global qplex-local emc-vdn emc-qmix emc-qplex",  # gridworld
+    "cw-qmix ow-qmix qmix qplex maven qplex-global qplex-local emc-vdn emc-qmix emc-qplex",  # predator-prey
+    "emc-qplex qplex qmix rode maven cw-qmix vdn qtran",  # StarCraft-like maps
+    "emc-qplex qplex emc-wo-c emc-wo-m",  # ablations
+    "emc-qplex emc-td emc-ind emc-cen emc-dec",  # design choices
+    "emc-vdn vdn emc-td emc-ind",  # noise
 )
-def test_methods_of_one_figure_of_the_paper_have_colours_of_their_own(shown: str) -> None:
-    names = shown.split()
-    assert len({colour_of(name) for name in names}) == len(names)
-    assert set(names) <= set(COLOURS) == set(METHODS)
+VISIONS = {  # linear RGB as people without one kind of cone see it (Machado et al. 2009)
+    "all cones": np.eye(3),
+    "no red": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
+    "no green": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
+    "no blue": np.array([[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]),
+}
+
+
+def linear(colour: str) -> np.ndarray:
+    """Linear RGB of `#RRGGBB`."""
+    share = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+
+
+def lab(light: np.ndarray) -> np.ndarray:
+    """CIE L*a*b*, in which distances are about what an eye makes of them."""
+    to_xyz = np.array([(0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505)])
+    xyz = to_xyz @ np.clip(light, 0, 1) / to_xyz.sum(axis=1)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("shown", FIGURES)
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_methods_of_one_figure_of_the_paper_have_colours_apart_for_every_eye(shown: str, vision: str, theme: Theme) -> None:
+    seen = [lab(VISIONS[vision] @ linear(colour_of(name, theme))) for name in shown.split()]
+    assert min(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(seen, 2)) > 10
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_every_colour_shows_on_its_paper(theme: Theme) -> None:
+    def luminance(colour: str) -> float:
+        return float(np.array([0.2126, 0.7152, 0.0722]) @ linear(colour)) + 0.05
+
+    for name in METHODS:
+        ratio = luminance(colour_of(name, theme)) / luminance(theme.paper)
+        assert max(ratio, 1 / ratio) > 2
+
+
+def test_every_method_has_a_look_of_its_own_that_print_keeps() -> None:
+    assert set(LOOKS) == set(METHODS)
+    assert len({(look.colour, look.dashes) for look in LOOKS.values()}) == len(METHODS)
+    assert len({(look.dashes, look.marker) for look in LOOKS.values()}) == len(METHODS)
+    assert look_of("somebody's own") == look_of("Somebody's own")
+    assert look_of("somebody's own").marker not in {look.marker for look in LOOKS.values()}
+
+
+def test_a_look_does_not_depend_on_what_else_is_shown() -> None:
+    for shown in (*FIGURES, " ".join(reversed([*METHODS]))):
+        assert looks_of(shown.split()) == [look_of(name) for name in shown.split()]
+
+
+def test_markers_keep_to_their_line_and_apart_from_those_of_others(tmp_path: Path) -> None:
+    rates = {name: {100 * i: 0.5 for i in range(points)} for name, points in (("vdn", 80), ("qmix", 40))}
+    runs = [new_run(tmp_path, win_rates(0, own), method_name=name) for name, own in rates.items()]
+    runs.append(new_run(tmp_path, win_rates(0, {0: 0.5}), method_name="iql"))
+    lines = [line for line in plot_curves(group_runs(runs)).axes[0].lines if not str(line.get_label()).startswith("_")]
+    assert [line.get_marker() for line in lines] == ["o", "s", "D"]
+    at = [np.asarray(line.get_xdata())[line.get_markevery()].tolist() for line in lines]
+    assert len(at[0]) == 8
+    assert 3 <= len(at[1]) <= 4  # as far apart, on a line half as long
+    assert at[2] == [0.0]
+    assert not set(at[0]) & set(at[1])
 
 
 def test_variants_of_a_method_share_its_colour_and_differ_in_dashes(tmp_path: Path) -> None:
@@ -221,6 +286,7 @@ def test_variants_of_a_method_share_its_colour_and_differ_in_dashes(tmp_path: Pa
     lines = [line for line in plot_curves(group_runs(runs)).axes[0].lines if not str(line.get_label()).startswith("_")]
     assert lines[0].get_color() == lines[1].get_color()
     assert lines[0].get_linestyle() != lines[1].get_linestyle()
+    assert [line.get_markerfacecolor() for line in lines] == [lines[0].get_color(), "none"]
 
 
 def test_the_line_drawn_is_the_median(tmp_path: Path) -> None:
