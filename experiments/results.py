@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import studies
 
+from emc.envs.gridworld import Gridworld
 from emc.report.curves import as_png, group_runs, plot_curves
 from emc.runs.directory import RunDirectory
 from emc.runs.jsonl import read_metrics
@@ -149,10 +150,12 @@ def predator_prey(groups: dict[str, list[Kept]]) -> list[str]:
 
 def noisy_gridworld(groups: dict[str, list[Kept]]) -> list[str]:
     """Who wins with and without a noisy area, and where agents spent their time: that area, or the cells around the goals."""
-    noisy, goals = np.s_[0:2, 3:9], np.s_[4:7, 4:8]  # rows and columns; the goals are in row 5, columns 5 and 6
+    areas = Gridworld().areas()
     lines = ["| method | seeds | reached (steps) | won | time in the noisy area | around the goals |", "|---|---|---|---|---|---|"]
     for label, runs in sorted(groups.items()):
-        shares = [[float(run.visits()[area].sum() / run.visits().sum()) for area in (noisy, goals)] for run in runs]
+        shares = [
+            [float(run.visits()[areas[name]].sum() / run.visits().sum()) for name in ("noisy area", "around the goals")] for run in runs
+        ]
         reached = ", ".join(thousands(run.steps[-1]) for run in runs)
         won = ", ".join(thousands(run.first_win()) for run in runs)
         columns = [", ".join(f"{share[i]:.1%}" for share in shares) for i in range(2)]

@@ -7,10 +7,11 @@ traced under `jit`, so one compilation serves a sweep over them. It never resets
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from emc.errors import UserError
 from emc.types import EnvSpec, HostTimestep, Timestep
@@ -38,6 +39,15 @@ class Drawn(Described, Protocol):
 
     def draw_outlines(self, axes: Any) -> None:
         """Draw what never moves as outlines over a map; one cell is one unit, the first cell is centred on (0, 0)."""
+        ...
+
+
+@runtime_checkable
+class Mapped(Drawn, Protocol):
+    """One whose map has parts worth a name."""
+
+    def areas(self) -> Mapping[str, Bool[np.ndarray, "R C"]]:
+        """Which cells of the map (`spec.map_shape`) belong to each area; areas may overlap."""
         ...
 
 

@@ -146,6 +146,14 @@ class Gridworld(eqx.Module):
         own = state.reshape(2, self.spec.obs_size)[:, : self.rows + self.columns].astype(jnp.float32)
         return jnp.einsum("nr,nc->rc", own[:, : self.rows], own[:, self.rows :])
 
+    def areas(self) -> dict[str, Bool[np.ndarray, "R C"]]:
+        """The cells next to the goals, also diagonally; where agents can be seen; where rewards are noisy if any are."""
+        boxes = {"around the goals": np.stack([self.goals[0] - 1, self.goals[1] + 1]), "vision area": self.vision_area}
+        if self.rows >= 8:
+            boxes["noisy area"] = self.noisy_area
+        cells = np.moveaxis(np.mgrid[: self.rows, : self.columns], 0, -1)
+        return {name: np.all((cells >= first) & (cells <= last), axis=-1) for name, (first, last) in boxes.items()}
+
     def draw(self, axes: Any, world: World) -> None:
         """Draw one moment on empty matplotlib axes."""
         from matplotlib.patches import Circle, Rectangle

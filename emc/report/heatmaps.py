@@ -1,8 +1,9 @@
-"""Heat maps: where the agents went, and where curiosity paid, early, in the middle and late in training (EMC, section 5.1).
+"""Maps: where the agents went, and where curiosity paid, early, in the middle and late in training (EMC, section 5.1).
 
 A run keeps maps of about twenty stretches of training. Each column of the figure sums a tenth of them, over all seeds of the run. Visits
 are agent-steps of collected episodes. The intrinsic reward of a cell is the mean bonus, weighted as it was paid, of the steps in training
-batches that led an agent there; cells that nobody came to are blank.
+batches that led an agent there; cells that nobody came to are blank. The share of visits that fell into
+an area, which the environment names, is a curve with one point for each stretch.
 """
 
 from __future__ import annotations
@@ -12,16 +13,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from emc.envs.base import Drawn
-from emc.report.curves import LIGHT, Theme, new_figure, steps_in_words
+from emc.envs.base import Drawn, Mapped
+from emc.errors import UserError
+from emc.report.curves import (
+    LIGHT,
+    Curve,
+    Group,
+    Theme,
+    count,
+    cut,
+    draw_band,
+    environment_of,
+    legend_below,
+    looks_of,
+    mark,
+    middle_half,
+    new_figure,
+    steps_in_words,
+    style,
+    tracks,
+)
 from emc.runs import RunDirectory, read_metrics
 from emc.runs.session import MAPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +110,66 @@ def plot_maps(env: Drawn, stretches: Sequence[Phase], theme: Theme = LIGHT) -> F
         _draw_map(axes, env, phase.bonus, "YlOrRd", Normalize(*_extremes(phase.bonus)), theme)
     for axes, name in zip((above[0], *below[:1]), ("visits (square-root colours)", "intrinsic reward per visit"), strict=False):
         axes.text(-0.03, 0.5, name, transform=axes.transAxes, rotation=90, ha="right", va="center", fontsize=10, color=theme.ink)
+    return figure
+
+
+def areas_of(groups: Sequence[Group]) -> Mapping[str, Bool[np.ndarray, "R C"]]:
+    """The named areas of the environment that these groups share; none where it names none or they differ."""
+    envs = [environment_of(group.runs[0]) for group in groups]
+    areas = [dict(env.areas()) if isinstance(env, Mapped) else {} for env in envs]
+    same = all(_equal_areas(own, areas[0]) for own in areas[1:])
+    return areas[0] if areas and same else {}
+
+
+def _equal_areas(some: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> bool:
+    return [*some] == [*others] and all(np.array_equal(some[name], others[name]) for name in some)
+
+
+def visit_shares(area: Bool[np.ndarray, "R C"], snapshots: Iterable[Mapping[str, Any]]) -> list[Curve]:
+    """The share of agent-steps that fell into an area, in the stretch of training before each snapshot, seed by seed."""
+
+    def share(snapshot: Mapping[str, Any]) -> float:
+        visits = np.asarray(snapshot["visits"], float)
+        return float(np.sum(visits[area]) / np.sum(visits)) if np.any(visits) else np.nan
+
+    return tracks(snapshots, share)
+
+
+def group_maps(group: Group) -> list[dict[str, Any]]:
+    """The maps of all seeds of a group; of a seed found in more than one run, those of the longest."""
+    seeds: dict[int, list[dict[str, Any]]] = {}
+    for run in group.runs:
+        found: dict[int, list[dict[str, Any]]] = {}
+        for snapshot in read_maps(run):
+            found.setdefault(snapshot["seed"], []).append(snapshot)
+        for seed, own in found.items():
+            if seed not in seeds or own[-1]["steps"] > seeds[seed][-1]["steps"]:
+                seeds[seed] = own
+    return [snapshot for seed in sorted(seeds) for snapshot in seeds[seed]]
+
+
+def plot_visit_shares(groups: Sequence[Group], theme: Theme = LIGHT) -> Figure:
+    """How much of their time agents spent in each named area as training went on, beside the area's share of the map."""
+    shown = [(group, maps) for group in groups if (maps := group_maps(group))]
+    areas = areas_of([group for group, _ in shown])
+    if not areas:
+        raise UserError("no visits to show: give runs with maps, all on one environment that names its areas, such as gridworld")
+    looks = looks_of([group.method_name for group, _ in shown], theme)
+    columns = max(1, min(len(shown) + 1, (36 * len(areas)) // (14 + max(len(cut(group.label)) for group, _ in shown))))
+    figure, every_axes = new_figure(0.4 + 3.6 * len(areas), 3.1 + 0.22 * -(-(len(shown) + 1) // columns), 1, len(areas), theme)
+    for axes, (name, area) in zip(every_axes, areas.items(), strict=True):
+        lines: list[Line2D] = []
+        for (group, maps), look in zip(shown, looks, strict=True):
+            curves = visit_shares(area, maps)
+            label = f"{cut(group.label)} ({count(len(curves), 'seed')})"
+            lines.append(draw_band(axes, middle_half(curves), look, label, width=1.6))
+        mark(lines, looks)
+        size = float(np.mean(area))
+        axes.axhline(size, color=theme.faint, linewidth=1.0, linestyle=(0, (1, 2)), zorder=1, label="the area's share of the map")
+        style(axes, theme, name[:1].upper() + name[1:], "share of agent-steps")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
+        axes.set_ylim(bottom=0.0)
+    legend_below(figure, every_axes[0], columns, theme)
     return figure
 
 

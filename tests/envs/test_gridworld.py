@@ -15,6 +15,7 @@ import jaxtyping
 import numpy as np
 import pytest
 
+from emc.envs.base import Mapped
 from emc.envs.gridworld import DOWN, LEFT, RIGHT, STAY, UP, Chance, Gridworld, World
 from emc.types import Timestep
 from tests.envs.twins import GridworldTwin
@@ -261,6 +262,20 @@ def test_on_other_sizes_the_areas_stay_around_the_goals_and_at_the_top() -> None
         assert (noise_left, noise_right) == (left, right)
         assert noise_top == 0
         assert noise_bottom == top - 2  # one quiet row between
+
+
+def test_areas_are_masks_of_the_map() -> None:
+    for env in (Gridworld(), Gridworld(rows=8, columns=6), Gridworld(rows=5, columns=6)):
+        areas = env.areas()
+        assert isinstance(env, Mapped)
+        assert ("noisy area" in areas) == (env.rows >= 8)
+        for row, column in itertools.product(range(env.rows), range(env.columns)):
+            away = min(max(abs(row - goal[0]), abs(column - goal[1])) for goal in env.goals)
+            assert areas["around the goals"][row, column] == (away <= 1)
+            (top, left), (bottom, right) = env.vision_area
+            assert areas["vision area"][row, column] == (top <= row <= bottom and left <= column <= right)
+    noisy = np.argwhere(Gridworld().areas()["noisy area"])
+    assert noisy.tolist() == [[row, column] for row in (0, 1) for column in range(3, 9)]
 
 
 def test_a_slip_from_the_interior_follows_its_law() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from emc.envs.gridworld import Gridworld
 from emc.envs.predator_prey import PredatorPrey
-from emc.report.curves import as_png
-from emc.report.heatmaps import phases, plot_maps, read_maps
+from emc.errors import UserError
+from emc.report.curves import DARK, as_png, group_runs
+from emc.report.heatmaps import areas_of, group_maps, phases, plot_maps, plot_visit_shares, read_maps, visit_shares
 from tests.report.fabricate import new_run, snapshot
 
 SMALL = Gridworld(rows=5, columns=6)
@@ -104,3 +106,48 @@ def test_maps_are_read_from_the_run_and_may_be_missing(tmp_path: Path) -> None:
     assert phases(read_maps(run))[0].visits[0, 0] == 2.0
     (run.path / "maps.jsonl").unlink()
     assert read_maps(run) == []
+
+
+def test_shares_of_visits_are_counted_snapshot_by_snapshot() -> None:
+    area = np.zeros((5, 6), bool)
+    area[0, :3] = True
+    early, late = full(1), full(0)
+    late[0, 0], late[4, 4] = 3, 1
+    found = visit_shares(area, [snapshot(0, 100, early), snapshot(1, 110, early), snapshot(0, 200, late), snapshot(0, 300, full(0))])
+    assert [curve.seed for curve in found] == [0, 1]
+    assert found[0].steps.tolist() == [100, 200]  # nobody was anywhere in the last stretch
+    np.testing.assert_allclose(found[0].values, [3 / 30, 3 / 4])
+
+
+def test_a_line_for_each_method_and_axes_for_each_area(tmp_path: Path) -> None:
+    visits, elsewhere = np.zeros((11, 12)), np.zeros((11, 12))
+    visits[5, 5], elsewhere[0, 4], elsewhere[10, 10] = 4, 1, 3
+    runs = [
+        new_run(tmp_path, maps=[snapshot(seed, 100, visits) for seed in (0, 1)] + [snapshot(0, 200, elsewhere)], seeds=(0, 1)),
+        new_run(tmp_path, maps=[snapshot(0, 100, elsewhere)], method_name="vdn"),
+        new_run(tmp_path, method_name="qmix"),  # nothing yet
+    ]
+    figure = plot_visit_shares(group_runs(runs), DARK)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Around the goals", "Vision area", "Noisy area"]
+    goals, _, noisy = ({str(line.get_label()): np.asarray(line.get_ydata()) for line in axes.lines} for axes in figure.axes)
+    assert goals["the area's share of the map"].tolist() == [12 / 132, 12 / 132]
+    assert goals["emc-vdn (2 seeds)"][0] == 1.0
+    assert noisy["vdn (1 seed)"].tolist() == [0.25]
+    assert not any(label.startswith("qmix") for label in goals)
+    assert as_png(figure).startswith(b"\x89PNG")
+
+
+def test_a_seed_found_twice_shows_the_maps_of_its_longest_run(tmp_path: Path) -> None:
+    runs = [new_run(tmp_path, maps=[snapshot(0, steps, full(steps)) for steps in some]) for some in ((100,), (100, 200), (150,))]
+    (group,) = group_runs(runs)
+    assert [line["steps"] for line in group_maps(group)] == [100, 200]
+
+
+def test_without_common_areas_there_is_one_line_of_advice(tmp_path: Path) -> None:
+    small = new_run(tmp_path, maps=[snapshot(0, 100, full(1))], env=SMALL)
+    usual = new_run(tmp_path, maps=[snapshot(0, 100, np.ones((11, 12)))])
+    prey = new_run(tmp_path, maps=[snapshot(0, 100, np.ones((10, 10)))], env_name="predator-prey")
+    assert [*areas_of(group_runs([small]))] == ["around the goals", "vision area"]
+    for runs in ([small, usual], [prey], [new_run(tmp_path, method_name="iql")], []):
+        with pytest.raises(UserError, match="no visits to show"):
+            plot_visit_shares(group_runs(runs))
