@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import os
@@ -12,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from emc.errors import UserError
 from emc.names import lookup
@@ -21,6 +22,7 @@ USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated 
 
   emc train METHOD ENV [--field value ...]   train; `emc train METHOD ENV --help` lists every field
   emc sweep FILE | --methods A,B --envs C,D  many runs, as many at a time as there are cores; again does only what is missing
+  emc reproduce CLAIM [--budget paper]       a claim of the paper: run what is missing, draw the figure, judge each statement
   emc resume RUN                             go on from the last checkpoint, bit for bit
   emc evaluate RUN [--episodes N]            complete greedy episodes with the trained agents
   emc render RUN [--out FILE]                an episode of the trained agents as a GIF
@@ -150,6 +152,16 @@ def _with_tensorboard(display: Any, wanted: bool) -> Any:
     return TensorBoardDisplay(display)
 
 
+def configure(words: Sequence[str]) -> Any:
+    """What `emc train` makes of METHOD ENV and flags; parsing takes a tenth of a second, and claims and sweeps repeat themselves."""
+    return _configure(tuple(words))
+
+
+@functools.lru_cache(10_000)
+def _configure(words: tuple[str, ...]) -> Any:
+    return _configured("train", [*words])[0]
+
+
 def _configured(command: str, words: list[str]) -> tuple[Any, Where]:
     """METHOD ENV and every flag after them."""
     import tyro
@@ -260,9 +272,7 @@ class SweepFlags:
 
 
 def sweep(words: list[str]) -> None:
-    from emc.sweeps import LocalEngine, State, Survey, jobs_of
-    from emc.sweeps.calibration import forecast
-    from emc.sweeps.table import table_for_this_terminal
+    from emc.sweeps import LocalEngine, jobs_of
 
     words, common = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
     dry, words = "--dry-run" in words, [word for word in words if word != "--dry-run"]
@@ -270,20 +280,37 @@ def sweep(words: list[str]) -> None:
     flags = _parse("emc sweep [FILE]", SweepFlags, words[len(file) :])
     if flags.workers < 0:
         raise UserError(f"--workers {flags.workers} must be at least 0")
-    jobs = jobs_of(_sweep_of(file, flags, common), lambda line: _configured("train", line)[0])
-    prepare_jax()
+    jobs = jobs_of(_sweep_of(file, flags, common), configure)
     engine = LocalEngine(flags.workers)
     if dry:
-        survey = Survey(flags.runs)
-        states = {job: survey.state(job) for job in jobs}
-        for job, state in states.items():
-            print(f"{state.value:<10} {job.name}")
-        left = [(job, survey.find(job)) for job, state in states.items() if state is not State.DONE]
-        for line in forecast(left, engine.workers):
-            print(line)
+        _say_what_is_left(jobs, engine, flags.runs)
         return
+    _run_all(jobs, engine, flags.runs)
+    print(f"all {len(jobs)} runs are done, in {flags.runs}")
+
+
+def _say_what_is_left(jobs: Sequence[Any], engine: Any, runs: Path) -> None:
+    """The runs of a sweep, and what those that are not done will take."""
+    from emc.sweeps import State, Survey
+    from emc.sweeps.calibration import forecast
+
+    prepare_jax()
+    survey = Survey(runs)
+    states = {job: survey.state(job) for job in jobs}
+    for job, state in states.items():
+        print(f"{state.value:<10} {job.name}")
+    for line in forecast([(job, survey.find(job)) for job, state in states.items() if state is not State.DONE], engine.workers):
+        print(line)
+
+
+def _run_all(jobs: Sequence[Any], engine: Any, runs: Path) -> None:
+    """Do what is missing of some runs, and end here if not all of them are done."""
+    from emc.sweeps import State
+    from emc.sweeps.table import table_for_this_terminal
+
+    prepare_jax()
     with table_for_this_terminal() as watch:
-        results = engine.run(jobs, flags.runs, watch)
+        results = engine.run(jobs, runs, watch)
     failed = [one for one in results if one.state is State.FAILED]
     for one in failed:
         print(f"failed: {one.job.name}: {one.reason}")
@@ -292,7 +319,6 @@ def sweep(words: list[str]) -> None:
         _fail(f"stopped; {left} runs are left and everything is kept. The same command goes on", 130)
     if failed:
         _fail(f"{len(failed)} of {len(results)} runs failed; the same command tries them again", 1)
-    print(f"all {len(results)} runs are done, in {flags.runs}")
 
 
 def _sweep_of(file: list[str], flags: SweepFlags, common: list[str]) -> Any:
@@ -310,6 +336,53 @@ def _sweep_of(file: list[str], flags: SweepFlags, common: list[str]) -> Any:
         settings.append((field, tuple(filter(None, values.split(",")))))
     methods, envs = (tuple(filter(None, (name.strip() for name in text.split(",")))) for text in (flags.methods, flags.envs))
     return Sweep(methods, envs, tuple(range(flags.seeds)), tuple(settings), shlex.join(common))
+
+
+@dataclasses.dataclass(frozen=True)
+class ReproduceFlags:
+    """A claim of the paper: run what is missing, draw its figures, and say of each statement whether it holds.
+
+    `emc reproduce` alone lists the claims; `all` does all of them. Writes OUT/CLAIM-BUDGET/ with figures as PNG and PDF, curves.csv and
+    checklist.json. Stopping it loses nothing: the same command goes on. With --draw-only it runs nothing and judges what there is; with
+    --dry-run it only says what is left and about how long that takes.
+    """
+
+    budget: Literal["small", "paper"] = "small"  # an evening on two cores, or what the paper did
+    runs: Path = Path("runs")  # directory that holds all runs
+    out: Path = Path("reproductions")
+    workers: int = 0  # runs at a time; 0: as many as there are cores
+
+
+def reproduce(words: list[str]) -> None:
+    from emc.claims import gather, jobs_of
+    from emc.claims.reproduction import checklist, missing, overview, write
+    from emc.claims.shelf import claim, claims
+    from emc.sweeps import LocalEngine, Survey
+
+    switches = {word for word in words if word in ("--dry-run", "--draw-only")}
+    words = [word for word in words if word not in switches]
+    names = [word for word in words[:1] if not word.startswith("-")]
+    flags = _parse("emc reproduce CLAIM", ReproduceFlags, words[len(names) :])
+    if flags.workers < 0:
+        raise UserError(f"--workers {flags.workers} must be at least 0")
+    if not names:
+        print(overview([*claims().values()]))
+        return
+    chosen = [*claims().values()] if names == ["all"] else [claim(names[0])]
+    engine = LocalEngine(flags.workers)
+    jobs = jobs_of([panel for one in chosen for panel in one.panels(flags.budget)], configure)
+    if "--dry-run" in switches:
+        _say_what_is_left(jobs, engine, flags.runs)
+        return
+    if "--draw-only" not in switches:
+        _run_all(jobs, engine, flags.runs)
+    survey = Survey(flags.runs)
+    for one in chosen:
+        evidence = gather(one, flags.budget, [survey], configure)
+        folder = flags.out / f"{one.name}-{flags.budget}"
+        write(evidence, folder)
+        left, wanted = missing(evidence)
+        print(f"{checklist(evidence)}\n\n{wanted - left} of {wanted} runs are complete; figures and numbers are in {folder}\n")
 
 
 def plan(words: list[str]) -> None:
@@ -608,6 +681,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
     "methods": methods,
     "export": export,
     "sweep": sweep,
+    "reproduce": reproduce,
     "envs": envs,
     "check-env": check_env,
     "doctor": doctor,

@@ -28,6 +28,7 @@ STAGES = (
     {"runs", "interop"},
     {"sweeps"},
     {"report", "display", "tensorboard", "api"},  # show and use what runs write
+    {"claims"},
     {"demo"},
     {"__init__"},
     {"doctor"},

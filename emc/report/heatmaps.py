@@ -101,13 +101,13 @@ def plot_maps(env: Drawn, stretches: Sequence[Phase], theme: Theme = LIGHT) -> F
     rows, columns = env.spec.map_shape
     figure, every_axes = new_figure(0.4 + 3.2 * len(stretches), 0.3 + 2.5 * rows / columns * (1 + paid), 1 + paid, len(stretches), theme)
     above, below = every_axes[: len(stretches)], every_axes[len(stretches) :]
-    most = max(_extremes(phase.visits)[1] for phase in stretches)
+    most = max(extremes(phase.visits)[1] for phase in stretches)
     for axes, phase in zip(above, stretches, strict=True):
-        _draw_map(axes, env, phase.visits, "YlGnBu", PowerNorm(0.5, 0.0, most), theme)
-        title = f"{phase.name.capitalize()}: steps {steps_in_words(_rounded(phase.first))} to {steps_in_words(_rounded(phase.last))}"
+        draw_map(axes, env, phase.visits, "YlGnBu", PowerNorm(0.5, 0.0, most), theme)
+        title = f"{phase.name.capitalize()}: steps {steps_in_words(rounded(phase.first))} to {steps_in_words(rounded(phase.last))}"
         axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=theme.ink)
     for axes, phase in zip(below, stretches, strict=False):
-        _draw_map(axes, env, phase.bonus, "YlOrRd", Normalize(*_extremes(phase.bonus)), theme)
+        draw_map(axes, env, phase.bonus, "YlOrRd", Normalize(*extremes(phase.bonus)), theme)
     for axes, name in zip((above[0], *below[:1]), ("visits (square-root colours)", "intrinsic reward per visit"), strict=False):
         axes.text(-0.03, 0.5, name, transform=axes.transAxes, rotation=90, ha="right", va="center", fontsize=10, color=theme.ink)
     return figure
@@ -173,7 +173,7 @@ def plot_visit_shares(groups: Sequence[Group], theme: Theme = LIGHT) -> Figure:
     return figure
 
 
-def _draw_map(axes: Axes, env: Drawn, values: Float[np.ndarray, "R C"], colours: str, norm: Any, theme: Theme) -> None:
+def draw_map(axes: Axes, env: Drawn, values: Float[np.ndarray, "R C"], colours: str, norm: Any, theme: Theme) -> None:
     rows, columns = values.shape
     axes.fill((-0.5, columns - 0.5, columns - 0.5, -0.5), (-0.5, -0.5, rows - 0.5, rows - 0.5), facecolor="#FFFFFF", zorder=0)
     image = axes.imshow(np.ma.masked_invalid(values), cmap=colours, norm=norm, interpolation="nearest", zorder=1)
@@ -184,13 +184,13 @@ def _draw_map(axes: Axes, env: Drawn, values: Float[np.ndarray, "R C"], colours:
     bar.outline.set_visible(False)
 
 
-def _extremes(values: Float[np.ndarray, "R C"]) -> tuple[float, float]:
+def extremes(values: Float[np.ndarray, "R C"]) -> tuple[float, float]:
     """The smallest and the largest number on a map; some others if there are no two."""
     known = values[~np.isnan(values)]
     low, high = (float(np.min(known)), float(np.max(known))) if known.size else (0.0, 1.0)
     return (low, high) if low < high else (min(low, 0.0), high or 1.0)
 
 
-def _rounded(steps: int) -> float:
+def rounded(steps: int) -> float:
     """Steps to three digits: where a stretch ends depends on where episodes do."""
     return float(f"{steps:.3g}")

@@ -23,7 +23,7 @@ from emc.names import lookup
 from emc.runs.config import RunConfig
 from emc.sweeps.jobs import Job
 
-Configure = Callable[[list[str]], RunConfig]  # what `emc train` makes of METHOD ENV --flags
+Configure = Callable[[Sequence[str]], RunConfig]  # what `emc train` makes of METHOD ENV --flags
 MOST_RUNS = 100_000
 
 
@@ -63,14 +63,18 @@ def jobs_of(sweep: Sweep, configure: Configure) -> list[Job]:
         name, *own = shlex.split(method)
         chosen = [word for field, value in zip(fields, values, strict=True) for word in (f"--{field}", value)]
         words = [name, env, *own, *chosen, *shlex.split(sweep.flags)]
-        for seed in sweep.seeds:
-            whole = [*words, "--seed", str(seed)]
-            jobs.append(Job(tuple(whole), configure(whole)))
+        jobs += [seeded(words, seed, configure) for seed in sweep.seeds]
     keys = [job.key for job in jobs]
     if len(set(keys)) < len(keys):
         twice = next(job for number, job in enumerate(jobs) if job.key in keys[:number])
         raise UserError(f"two runs of this sweep are the same: {twice.name}. Remove one of the settings that make no difference")
     return jobs
+
+
+def seeded(words: Sequence[str], seed: int, configure: Configure) -> Job:
+    """The run of one seed; the words are parsed once for all seeds, which takes longest."""
+    config = configure([*words, "--seed", "0"])
+    return Job((*words, "--seed", str(seed)), dataclasses.replace(config, seeds=tuple(seed + offset for offset in config.seeds)))
 
 
 def read_sweep(path: Path) -> Sweep:

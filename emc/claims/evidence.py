@@ -1,0 +1,126 @@
+"""The runs that a claim rests on: which ones it needs, and what those that exist have measured.
+
+A run counts for an arm if its configuration is the arm's in everything but seeds and length. Curves are cut at the panel's number of steps,
+so a longer run says the same as one that stopped there; a seed that has not got that far is drawn, but judged only when it has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from emc.claims.claim import Arm, Claim, Panel
+from emc.envs.registry import Task, task
+from emc.report.curves import Curve, read_lines, scores
+from emc.report.heatmaps import read_maps
+from emc.runs.config import RunConfig
+from emc.runs.directory import RunDirectory
+from emc.statistics import final
+from emc.sweeps.grid import Configure, seeded
+from emc.sweeps.jobs import Job, Survey
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """What is known of one arm of a panel."""
+
+    arm: Arm
+    panel: Panel
+    config: RunConfig
+    curves: tuple[Curve, ...]  # of the panel's seeds as far as they have got; wins or returns, not scaled
+    runs: Mapping[int, RunDirectory]  # by seed
+    repeated: int = 0  # runs that add no seed: a longer one has it
+
+    @property
+    def method_name(self) -> str:
+        """The method, which decides the colour."""
+        return self.config.method_name
+
+    @property
+    def task(self) -> Task:
+        """The task, which decides the scale."""
+        return task(self.config.env_name)
+
+    @property
+    def complete(self) -> tuple[Curve, ...]:
+        """The seeds that were tested at the panel's end."""
+        last = self.panel.steps - self.config.budget.evaluate_every
+        return tuple(curve for curve in self.curves if curve.steps[-1] >= last)
+
+    @property
+    def finals(self) -> Float[np.ndarray, " seeds"]:
+        """The score of each complete seed at the panel's end, on the task's scale."""
+        return np.array([self.task.score(final(curve.values.tolist())) for curve in self.complete])
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        """Heat maps of the panel's seeds and steps."""
+        found = [line for seed, run in self.runs.items() for line in read_maps(run) if line["seed"] == seed]
+        return [line for line in found if line["steps"] <= self.panel.steps + self.config.budget.evaluate_every]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """All samples of a claim at one budget."""
+
+    claim: Claim
+    budget: str
+    samples: Mapping[str, Mapping[str, Sample]]  # by panel, then by arm
+
+    def sample(self, panel: str, arm: str) -> Sample | None:
+        """One of them; None where this budget has no such panel or arm."""
+        return self.samples.get(panel, {}).get(arm)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (sample for arms in self.samples.values() for sample in arms.values())
+
+
+def jobs_of(panels: Sequence[Panel], configure: Configure) -> list[Job]:
+    """Every run that some panels need, once each, first seeds first: what is stopped early has something of everything."""
+    found: dict[str, Job] = {}
+    asked = [(seed, panel, arm) for panel in panels for arm in panel.arms for seed in panel.seeds]
+    for seed, panel, arm in sorted(asked, key=lambda one: one[0]):
+        job = seeded(_words(arm, panel), seed, configure)
+        found.setdefault(job.key, job)
+    return [*found.values()]
+
+
+def _words(arm: Arm, panel: Panel) -> list[str]:
+    return [*shlex.split(arm.words), "--steps", str(panel.steps)]
+
+
+def gather(claim: Claim, budget: str, surveys: Sequence[Survey], configure: Configure) -> Evidence:
+    """What the runs below some directories say about a claim."""
+    panels = claim.panels(budget)
+    return Evidence(
+        claim,
+        budget,
+        {panel.title: {arm.name: _sample(panel, arm, surveys, configure) for arm in panel.arms} for panel in panels},
+    )
+
+
+def _sample(panel: Panel, arm: Arm, surveys: Sequence[Survey], configure: Configure) -> Sample:
+    job = seeded(_words(arm, panel), panel.seeds[0], configure)
+    curves: dict[int, Curve] = {}
+    runs: dict[int, RunDirectory] = {}
+    found = [RunDirectory.open(path) for survey in surveys for path in survey.kin(job)]
+    for run in found:
+        for curve in scores(read_lines(run), job.config.env.spec.winnable):
+            known = curves.get(curve.seed)
+            if curve.seed in panel.seeds and (known is None or curve.steps[-1] > known.steps[-1]):
+                curves[curve.seed], runs[curve.seed] = curve, run
+    end = panel.steps + job.config.budget.evaluate_every  # a test is late by up to an episode
+    repeated = len(found) - len({run.path for run in runs.values()})
+    cut = [_until(curves[seed], end) for seed in sorted(curves)]
+    begun = tuple(curve for curve in cut if len(curve.steps))
+    return Sample(arm, panel, job.config, begun, {seed: runs[seed] for seed in sorted(runs)}, repeated)
+
+
+def _until(curve: Curve, end: float) -> Curve:
+    inside = curve.steps < end
+    episodes = round(curve.episodes * float(np.mean(inside))) if len(inside) else 0
+    return dataclasses.replace(curve, steps=curve.steps[inside], values=curve.values[inside], episodes=episodes)

@@ -1,0 +1,129 @@
+"""How a statement is judged. A judge looks at the evidence and says holds, does not hold, or not enough data, with the numbers behind it.
+
+A method *wins* a panel if the median over seeds of its score at the end is at least `WIN` on the task's scale, and *fails* if it is at
+most `LOSS`: medians are what the paper shows. It takes `SEEDS` complete seeds to judge a method. One method is *ahead* of another if
+chance alone would put it as far ahead in one case of twenty at most (an exact one-sided test over the seeds); where neither is ahead, the
+data do not decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from emc.claims.claim import Verdict, VerdictKind
+from emc.claims.evidence import Evidence, Sample
+from emc.report.curves import steps_in_words
+from emc.statistics import ahead as chance_of
+from emc.statistics import area, quartiles, steps_to
+
+Judge = Callable[[Evidence], Verdict]
+Measure = Callable[[Sample], Float[np.ndarray, " seeds"]]  # larger is better
+WIN, LOSS, SEEDS, CHANCE = 0.9, 0.1, 3, 0.05
+
+
+def wins(panel: str, *arms: str, bar: float = WIN) -> Judge:
+    """Every one of these methods wins."""
+    return all_of(*(_median(panel, arm, lambda median: median >= bar) for arm in arms))
+
+
+def fails(panel: str, *arms: str, bar: float = LOSS) -> Judge:
+    """Every one of these methods fails."""
+    return all_of(*(_median(panel, arm, lambda median: median <= bar) for arm in arms))
+
+
+def _median(panel: str, arm: str, accepted: Callable[[float], bool]) -> Judge:
+    def judge(evidence: Evidence) -> Verdict:
+        sample = evidence.sample(panel, arm)
+        if sample is None or len(sample.complete) < SEEDS:
+            return lacking(panel, arm, sample)
+        good = accepted(float(np.median(sample.finals)))
+        return Verdict(VerdictKind.HOLDS if good else VerdictKind.FAILS, ((panel, f"{arm} {described(sample)}"),))
+
+    return judge
+
+
+def at_the_end(sample: Sample) -> Float[np.ndarray, " seeds"]:
+    """The score at the end."""
+    return sample.finals
+
+
+def sooner(sample: Sample) -> Float[np.ndarray, " seeds"]:
+    """How soon nine tenths of the scale are reached and held; never is later than everything."""
+    score = sample.task.score
+    return np.array([-steps_to(curve.steps.tolist(), [score(v) for v in curve.values], WIN) for curve in sample.complete])
+
+
+def along_the_way(sample: Sample) -> Float[np.ndarray, " seeds"]:
+    """The mean score over all steps: sample efficiency and final level in one."""
+    return np.array([sample.task.score(area(curve.steps.tolist(), curve.values.tolist(), sample.panel.steps)) for curve in sample.complete])
+
+
+def ahead(panel: str, ours: str, *theirs: str, measure: Measure = at_the_end) -> Judge:
+    """A method is ahead of each of some others."""
+
+    def against(other: str) -> Judge:
+        def judge(evidence: Evidence) -> Verdict:
+            pair = [evidence.sample(panel, name) for name in (ours, other)]
+            for name, sample in zip((ours, other), pair, strict=True):
+                if sample is None or len(sample.complete) < SEEDS:
+                    return lacking(panel, name, sample)
+            mine, yours = (measure(sample).tolist() for sample in pair if sample is not None)
+            forth, back = chance_of(mine, yours), chance_of(yours, mine)
+            kind = VerdictKind.HOLDS if forth <= CHANCE else VerdictKind.FAILS if back <= CHANCE else VerdictKind.UNKNOWN
+            middle = " to ".join(f"{abs(float(np.median(values))):.4g}" for values in (mine, yours))
+            seeds = f"medians of {len(mine)} and {len(yours)}"
+            return Verdict(kind, ((panel, f"{ours} against {other} {middle} ({seeds}), by chance {forth:.2g}"),))
+
+        return judge
+
+    return all_of(*(against(other) for other in theirs))
+
+
+def comparable(panel: str, ours: str, *theirs: str, within: float = 0.1) -> Judge:
+    """A method's median is no further below the best of some others than this."""
+
+    def judge(evidence: Evidence) -> Verdict:
+        found = {name: evidence.sample(panel, name) for name in (ours, *theirs)}
+        for name, sample in found.items():
+            if sample is None or len(sample.complete) < SEEDS:
+                return lacking(panel, name, sample)
+        medians = {name: float(np.median(sample.finals)) for name, sample in found.items() if sample is not None}
+        best = max(theirs, key=lambda name: medians[name])
+        kind = VerdictKind.HOLDS if medians[ours] >= medians[best] - within else VerdictKind.FAILS
+        return Verdict(kind, ((panel, f"{ours} {medians[ours]:.2f}, best of the others {best} {medians[best]:.2f}"),))
+
+    return judge
+
+
+def all_of(*judges: Judge) -> Judge:
+    """Holds where all do; one that does not hold is enough to contradict."""
+
+    def judge(evidence: Evidence) -> Verdict:
+        verdicts = [one(evidence) for one in judges]
+        kinds = {verdict.kind for verdict in verdicts}
+        kind = next(kind for kind in (VerdictKind.FAILS, VerdictKind.UNKNOWN, VerdictKind.HOLDS) if kind in kinds)
+        # What decides it comes first.
+        ordered = sorted(verdicts, key=lambda verdict: verdict.kind is not kind)
+        return Verdict(kind, tuple(fact for verdict in ordered for fact in verdict.facts))
+
+    return judge
+
+
+def described(sample: Sample) -> str:
+    """The score at the end in a few numbers."""
+    middle, low, high = quartiles(sample.finals)
+    solved = int(np.sum(sample.finals >= WIN))
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}], {solved} of {len(sample.finals)} seeds at {WIN:g} or more"
+
+
+def lacking(panel: str, arm: str, sample: Sample | None) -> Verdict:
+    """Why a method cannot be judged."""
+    reason = (
+        "not part of this budget"
+        if sample is None
+        else f"{arm} {len(sample.complete)} of {len(sample.panel.seeds)} seeds at {steps_in_words(sample.panel.steps)}"
+    )
+    return Verdict(VerdictKind.UNKNOWN, ((panel, reason),))

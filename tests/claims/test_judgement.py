@@ -1,0 +1,159 @@
+"""Verdicts from curves that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from emc.claims import Arm, Claim, Evidence, Panel, Sample, Verdict, VerdictKind
+from emc.claims.judgement import ahead, all_of, along_the_way, comparable, fails, sooner, wins
+from emc.claims.places import EARLY, LATE, alike, evenness, paid_in, time_in
+from emc.cli import configure
+from emc.report.curves import Curve
+from emc.runs.directory import RunDirectory
+
+HOLDS, FAILS, UNKNOWN = VerdictKind.HOLDS, VerdictKind.FAILS, VerdictKind.UNKNOWN
+STEPS = 10_000
+
+
+def sample(arm: str, ends: Sequence[float], panel: Panel, until: int = STEPS, rise: float = 0.5) -> Sample:
+    """One seed per value: nothing until a share `rise` of the panel, then that value in every test."""
+    config = configure([arm, "gridworld"])
+    steps = np.arange(1_000, until + 1, 1_000, dtype=float)
+    curves = [Curve(seed, steps, np.where(steps >= rise * STEPS, end, 0.0), 30 * len(steps)) for seed, end in enumerate(ends, start=1)]
+    return Sample(Arm(f"{arm} gridworld"), panel, config, tuple(curves), {})
+
+
+def evidence(**ends: Sequence[float] | Sample) -> Evidence:
+    """Methods on one panel; underscores stand for hyphens."""
+    names = [name.replace("_", "-") for name in ends]
+    panel = Panel("grid", tuple(Arm(f"{name} gridworld") for name in names), STEPS, (1, 2, 3))
+    samples = {
+        name: values if isinstance(values, Sample) else sample(name, values, panel)
+        for name, values in zip(names, ends.values(), strict=True)
+    }
+    return Evidence(Claim("a claim", "5.1", (panel,), (panel,), ()), "small", {"grid": samples})
+
+
+def kind(verdict: Verdict) -> VerdictKind:
+    return verdict.kind
+
+
+@pytest.mark.parametrize(
+    ("ends", "won", "failed"),
+    [
+        ((1.0, 1.0, 0.0), HOLDS, FAILS),
+        ((1.0, 0.0, 0.0), FAILS, HOLDS),
+        ((0.5, 0.5, 0.5), FAILS, FAILS),  # neither
+        ((0.9, 0.9, 0.0), HOLDS, FAILS),  # exactly at the bar
+        ((1.0, 1.0), UNKNOWN, UNKNOWN),  # two seeds do not judge a method
+    ],
+)
+def test_winning_and_failing_go_by_the_median_of_three_seeds(ends: Sequence[float], won: VerdictKind, failed: VerdictKind) -> None:
+    found = evidence(vdn=ends)
+    assert kind(wins("grid", "vdn")(found)) is won
+    assert kind(fails("grid", "vdn")(found)) is failed
+
+
+def test_seeds_that_have_not_got_to_the_end_do_not_count() -> None:
+    panel = Panel("grid", (), STEPS, (1, 2, 3))
+    short = sample("vdn", (1.0, 1.0, 1.0), panel, until=STEPS - 2_000)
+    verdict = wins("grid", "vdn")(evidence(vdn=short))
+    assert verdict == Verdict(UNKNOWN, (("grid", "vdn 0 of 3 seeds at 10k"),))
+    assert kind(wins("grid", "vdn")(evidence(vdn=sample("vdn", (1.0, 1.0, 1.0), panel, until=STEPS - 1_000)))) is HOLDS
+
+
+def test_a_panel_that_this_budget_lacks_is_said() -> None:
+    found = evidence(vdn=(1.0, 1.0, 1.0))
+    for judge in (wins("other", "vdn"), fails("grid", "qmix"), ahead("grid", "vdn", "qmix"), comparable("grid", "vdn", "qmix")):
+        verdict = judge(found)
+        assert kind(verdict) is UNKNOWN
+        assert "not part of this budget" in verdict.numbers
+
+
+def test_ahead_needs_more_than_chance() -> None:
+    clear = evidence(emc_vdn=(1.0, 0.9, 0.8), vdn=(0.1, 0.2, 0.3))
+    assert kind(ahead("grid", "emc-vdn", "vdn")(clear)) is HOLDS  # one of twenty ways to deal three and three
+    assert kind(ahead("grid", "vdn", "emc-vdn")(clear)) is FAILS
+    assert kind(ahead("grid", "emc-vdn", "vdn")(evidence(emc_vdn=(1.0, 0.9, 0.2), vdn=(0.1, 0.0, 0.3)))) is UNKNOWN
+    assert kind(ahead("grid", "emc-vdn", "vdn")(evidence(emc_vdn=(1.0, 1.0, 1.0), vdn=(1.0, 1.0, 1.0)))) is UNKNOWN
+
+
+def test_ahead_may_be_asked_of_speed() -> None:
+    panel = Panel("grid", (), STEPS, (1, 2, 3))
+    fast, slow = (sample(name, (1.0, 1.0, 1.0), panel, rise=rise) for name, rise in (("emc-vdn", 0.2), ("vdn", 0.6)))
+    found = evidence(emc_vdn=fast, vdn=slow, qmix=(0.0, 0.0, 0.0))
+    assert kind(ahead("grid", "emc-vdn", "vdn")(found)) is UNKNOWN  # both win in the end
+    for measure in (sooner, along_the_way):
+        assert kind(ahead("grid", "emc-vdn", "vdn", "qmix", measure=measure)(found)) is HOLDS
+        assert kind(ahead("grid", "vdn", "emc-vdn", measure=measure)(found)) is FAILS
+    np.testing.assert_array_equal(sooner(fast), [-2_000.0] * 3)
+    np.testing.assert_array_equal(sooner(found.samples["grid"]["qmix"]), [-np.inf] * 3)  # never is later than everything
+    # From 0 to 1 in a straight line between the tests at 1k and 2k, then 1: half of 1k of 10k is lost there, and 1k before it.
+    np.testing.assert_allclose(along_the_way(fast), [0.85] * 3)
+
+
+def test_comparable_is_no_further_below_the_best_than_a_tenth() -> None:
+    assert kind(comparable("grid", "emc-vdn", "vdn", "qmix")(evidence(emc_vdn=(0.8,) * 3, vdn=(0.85,) * 3, qmix=(0.0,) * 3))) is HOLDS
+    assert kind(comparable("grid", "emc-vdn", "vdn", "qmix")(evidence(emc_vdn=(0.7,) * 3, vdn=(0.85,) * 3, qmix=(0.0,) * 3))) is FAILS
+
+
+def test_one_contradiction_is_enough_and_comes_first() -> None:
+    found = evidence(vdn=(1.0,) * 3, qmix=(0.0,) * 3, qplex=(1.0,) * 2)
+    verdict = wins("grid", "vdn", "qplex", "qmix")(found)
+    assert kind(verdict) is FAILS
+    assert verdict.facts[0] == ("grid", "qmix 0.00 [0.00, 0.00], 0 of 3 seeds at 0.9 or more")
+    assert kind(all_of(wins("grid", "vdn", "qplex"))(found)) is UNKNOWN
+    assert kind(all_of(wins("grid", "vdn"), fails("grid", "qmix"))(found)) is HOLDS
+
+
+def test_returns_are_judged_on_the_scale_of_their_task() -> None:
+    panel = Panel("hunt", (), 100_000, (1, 2, 3))
+    config = configure(["vdn", "predator-prey"])
+    steps = np.arange(10_000, 100_001, 10_000, dtype=float)
+    curves = tuple(Curve(seed, steps, np.full(10, 36.0), 160) for seed in (1, 2, 3))
+    hunt = Sample(Arm("vdn predator-prey"), panel, config, curves, {})
+    found = Evidence(Claim("a claim", "5.1", (), (), ()), "small", {"hunt": {"vdn": hunt}})
+    np.testing.assert_allclose(hunt.finals, [0.9] * 3)  # of 40
+    assert kind(wins("hunt", "vdn", bar=0.89)(found)) is HOLDS
+    assert kind(wins("hunt", "vdn", bar=0.91)(found)) is FAILS
+
+
+def with_maps(arm: str, panel: Panel, maps: Sequence[np.ndarray], tmp_path) -> Sample:
+    """Three seeds with the same visits, a snapshot each thousand steps; what is paid per visit is the number of the row."""
+    made = sample(arm, (1.0, 1.0, 1.0), panel)
+    runs: dict[int, RunDirectory] = {}
+    for seed in (1, 2, 3):
+        run = RunDirectory.create(tmp_path, "gridworld", arm, {})
+        rows = np.arange(11.0)[:, None]
+        with run:
+            run.append(
+                [
+                    {"seed": seed, "steps": 1_000 * number, "visits": visits, "bonus": rows * visits, "bonus_visits": visits}
+                    for number, visits in enumerate(maps, start=1)
+                ],
+                file="maps.jsonl",
+            )
+        runs[seed] = run
+    return Sample(made.arm, panel, made.config, made.curves, runs)
+
+
+def test_places_are_measured_seed_by_seed(tmp_path) -> None:
+    panel = Panel("grid", (), STEPS, (1, 2, 3))
+    everywhere, one_cell = np.ones((11, 12)), np.zeros((11, 12))
+    one_cell[0, 4] = 132.0  # in the noisy area
+    wandering = with_maps("emc-vdn", panel, [everywhere] * 10, tmp_path)
+    settled = with_maps("vdn", panel, [everywhere] * 5 + [one_cell] * 5, tmp_path)
+    found = evidence(emc_vdn=wandering, vdn=settled)
+    noisy = time_in("noisy area")
+    np.testing.assert_allclose(noisy(wandering), [12 / 132] * 3)
+    np.testing.assert_allclose(noisy(settled), [(12 / 132 + 1) / 2] * 3)
+    assert kind(ahead("grid", "vdn", "emc-vdn", measure=noisy)(found)) is HOLDS
+    np.testing.assert_allclose(evenness(EARLY)(settled), [1.0] * 3)
+    np.testing.assert_allclose(evenness(LATE)(settled), [0.0] * 3, atol=1e-12)
+    assert kind(alike("grid", "emc-vdn", "vdn", measure=evenness(EARLY), within=0.05)(found)) is HOLDS
+    assert kind(alike("grid", "emc-vdn", "vdn", measure=evenness(LATE), within=0.05)(found)) is FAILS
+    # Rows 0 and 1 pay 0 and 1, the whole map 5 on average.
+    np.testing.assert_allclose(paid_in("noisy area")(wandering), [0.1] * 3)

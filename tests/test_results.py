@@ -1,0 +1,46 @@
+"""The page of results says what the kept data say."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def results() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("results", ROOT / "experiments" / "results.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_page_and_data_agree(results: ModuleType) -> None:
+    """Otherwise run `python experiments/results.py page`."""
+    every = [results.evidence_of(claim) for claim in results.claims().values()]
+    assert results.page(every).splitlines() == results.PAGE.read_text().splitlines()
+    shown = set[str]()
+    for evidence in every:
+        for name in results.figures_of(evidence):
+            path = results.FIGURES / f"{evidence.claim.name}-{name}.png"
+            shown.add(path.name)
+            with Image.open(path) as picture:
+                assert picture.info["data"] == results.data_hash(evidence), f"{path.name} was drawn from other data"
+    assert {path.name for path in results.FIGURES.iterdir()} == shown  # no picture is left over
+
+
+def test_every_kept_run_belongs_to_some_claim(results: ModuleType) -> None:
+    survey = results.Survey(results.RESULTS)
+    panels = [panel for claim in results.claims().values() for budget in ("small", "paper") for panel in claim.panels(budget)]
+    known = {path for job in results.jobs_of(panels, results.configure) for path in survey.kin(job)}
+    games = {results.RESULTS / game for game in results.GAMES}
+    kept = {path.parent for path in results.RESULTS.glob("*/*/*/manifest.json") if path.parents[2] not in games}
+    assert kept
+    assert kept - known == set()
