@@ -371,10 +371,10 @@ def new_figure(width: float, height: float, rows: int, columns: int, theme: Them
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def style(axes: Axes, theme: Theme, title: str, ylabel: str, pad: float = 6) -> None:
-    """Steps along the bottom, faint rules, and no frame."""
+def style(axes: Axes, theme: Theme, title: str, ylabel: str, pad: float = 6, xlabel: str = "environment steps") -> None:
+    """Steps or scores along the bottom, faint rules, and no frame."""
     axes.set_title(literal(title), loc="left", fontsize=11, fontweight="bold", color=theme.ink, pad=pad)
-    axes.set_xlabel("environment steps", fontsize=9.5, color=theme.faint)
+    axes.set_xlabel(xlabel, fontsize=9.5, color=theme.faint)
     axes.set_ylabel(ylabel, fontsize=9.5, color=theme.faint)
     axes.xaxis.set_major_formatter(lambda value, _: steps_in_words(value))
     axes.set_facecolor(theme.paper)
@@ -441,25 +441,45 @@ def count(number: int, noun: str) -> str:
 
 def _labels(runs: Sequence[RunDirectory]) -> list[str]:
     """A name for each of these runs, which all differ."""
-    phrases = [_changes(run, runs) for run in runs]
-    labels = [", ".join(p if len(p) < 5 else [*p[:3], f"{len(p) - 3} more changes"]) for p in phrases]
+    labels = [_briefly([*_method_changes(run, runs), *_task_changes(run, runs)]) for run in runs]
     keys = [(_names(run), label) for run, label in zip(runs, labels, strict=True)]
     return [f"{key[1]} #{keys[: i + 1].count(key)}" if keys.count(key) > 1 else key[1] for i, key in enumerate(keys)]
 
 
-def _changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]:
-    """The method's name, what differs from its preset, and what of the task differs among the runs on this environment."""
-    env_name, method_name = _names(run)
+def method_label(run: RunDirectory, among: Sequence[RunDirectory]) -> str:
+    """The method's name and what differs from its preset, whatever the task."""
+    return _briefly(_method_changes(run, among))
+
+
+def distinct(labels: Sequence[str], keys: Sequence[str]) -> list[str]:
+    """The labels, with a number where equal ones stand for different things."""
+    meant = {label: [*dict.fromkeys(key for own, key in zip(labels, keys, strict=True) if own == label)] for label in labels}
+    pairs = zip(labels, keys, strict=True)
+    return [f"{label} #{meant[label].index(key) + 1}" if len(meant[label]) > 1 else label for label, key in pairs]
+
+
+def _briefly(phrases: Sequence[str]) -> str:
+    return ", ".join(phrases if len(phrases) < 5 else [*phrases[:3], f"{len(phrases) - 3} more changes"])
+
+
+def _method_changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]:
+    """The method's name, and what differs from its preset."""
+    _, method_name = _names(run)
     title, usual = nearest_preset(run)
     if usual is None:
         usual = next(configuration(rival).get("method") for rival in among if _names(rival)[1] == method_name)
     method = configuration(run).get("method", usual)
-    changes = [(path, found) for path, found, _ in differences(method, usual)]
-    rivals = [configuration(rival) for rival in among if _names(rival)[0] == env_name]
+    return [title, *(in_words(path, found) for path, found, _ in differences(method, usual))]
+
+
+def _task_changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]:
+    """What of the task differs among the runs on this environment."""
+    rivals = [configuration(rival) for rival in among if _names(rival)[0] == _names(run)[0]]
+    changes: list[tuple[tuple[str, ...], Any]] = []
     for part in ("env", "budget"):
         varied = {path for rival in rivals for path, _, _ in differences(rival.get(part), rivals[0].get(part))}
         changes += [(path, at(configuration(run), part, *path)) for path in sorted(varied)]
-    return [title, *(in_words(path, value) for path, value in changes)]
+    return [in_words(path, value) for path, value in changes]
 
 
 def nearest_preset(run: RunDirectory) -> tuple[str, Any]:

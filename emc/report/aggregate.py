@@ -1,0 +1,230 @@
+"""Figures over tasks: aggregates, performance profiles and probabilities of improvement, each with its bootstrap interval.
+
+Scores are given method by method and task by task, one number per run, on the task's own scale (`Task.score`), so that no method in a
+figure moves another. Methods are compared on the same tasks only. Tasks may have different numbers of runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from emc.envs.registry import TASKS
+from emc.errors import UserError
+from emc.names import lookup
+from emc.report.curves import (
+    LIGHT,
+    Curve,
+    Group,
+    Look,
+    Theme,
+    at,
+    configuration,
+    count,
+    cut,
+    distinct,
+    in_words,
+    legend_below,
+    literal,
+    looks_of,
+    mark,
+    method_label,
+    new_figure,
+    style,
+    task_title,
+)
+from emc.statistics import AGGREGATES, Estimate, Scores, estimate, estimate_improvement, estimate_profile, final
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+MethodScores = Mapping[str, Scores]  # by method, then by task
+SAMPLES = 2_000
+CONFIDENCE = 0.95
+
+
+# Scores.
+
+
+def last_tests(curve: Curve) -> float:
+    """The score of a run: the mean of its last tests."""
+    return final(curve.values.tolist())
+
+
+def scores_by_method(
+    groups: Sequence[Group], summary: Callable[[Curve], float] = last_tests, name: Callable[[Group], str] | None = None
+) -> dict[str, dict[str, np.ndarray]]:
+    """One number for each seed on its task's scale, by method and task; methods are told apart by all their fields, or by a `name`."""
+    tested = [group for group in groups if group.curves]
+    methods = _method_names(tested) if name is None else [name(group) for group in tested]
+    tasks = _task_names(tested)
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for group, method, task in zip(tested, methods, tasks, strict=True):
+        if task in found.setdefault(method, {}):
+            raise UserError(f"{method} on {task} is there in more than one configuration: give the runs of one of them")
+        found[method][task] = np.array([normalised(group, summary(curve)) for curve in group.curves])
+    return found
+
+
+def normalised(group: Group, score: float) -> float:
+    """A score of a group on the scale of its task."""
+    task = TASKS.get(group.env_name)
+    if task is None and not group.winnable:
+        raise UserError(f"{group.env_name} is not won and has no scale, so its returns cannot stand beside other tasks: leave it out")
+    return task.score(score) if task else score  # of 0 to 1: a win rate
+
+
+def on_common_tasks(scores: MethodScores) -> dict[str, dict[str, np.ndarray]]:
+    """The scores on those tasks that every method has."""
+    first, *others = [*scores.values()] or [{}]
+    common = [task for task in first if all(task in own for own in others)]
+    if not common:
+        raise UserError("the methods have no task in common: compare fewer of them, or run what is missing")
+    return {method: {task: np.asarray(own[task], float) for task in common} for method, own in scores.items()}
+
+
+def _method_names(groups: Sequence[Group]) -> list[str]:
+    runs = [group.runs[0] for group in groups]
+    keys = [json.dumps([group.method_name, configuration(group.runs[0]).get("method")], sort_keys=True) for group in groups]
+    return distinct([method_label(run, runs) for run in runs], keys)
+
+
+def _task_names(groups: Sequence[Group]) -> list[str]:
+    """The environments, with the steps of training where one was trained on for different numbers of them."""
+    titles, steps = [task_title([group]) for group in groups], [at(configuration(group.runs[0]), "budget", "steps") for group in groups]
+    lengths = {title: {own for other, own in zip(titles, steps, strict=True) if other == title} for title in titles}
+    pairs = zip(titles, steps, strict=True)
+    names = [f"{title}, {in_words(('steps',), own)}" if len(lengths[title]) > 1 else title for title, own in pairs]
+    keys = [json.dumps([group.env_name, configuration(group.runs[0]).get("env")], sort_keys=True) for group in groups]
+    return distinct(names, keys)
+
+
+# Figures.
+
+
+def plot_iqm_bars(scores: MethodScores, theme: Theme = LIGHT, samples: int = SAMPLES, names: Sequence[str] = tuple(AGGREGATES)) -> Figure:
+    """Aggregates over all tasks side by side, a row for each method: a bar is the interval, a marker the number itself."""
+    same = _same_tasks(scores)
+    chosen = {name: lookup("aggregate", name, AGGREGATES) for name in names}
+    figure, every_axes = new_figure(1.6 + 2.4 * len(chosen), 1.35 + 0.32 * len(same), 1, len(chosen), theme)
+    looks = _looks([*same], theme)
+    for axes, (name, aggregate) in zip(every_axes, chosen.items(), strict=True):
+        found = [estimate(own, aggregate, samples, CONFIDENCE) for own in same.values()]
+        _draw_rows(axes, found, looks)
+        style(axes, theme, name[:1].upper() + name[1:], "", xlabel="lower is better" if name == "optimality gap" else "higher is better")
+        _name_rows(axes, [*same] if axes is every_axes[0] else [""] * len(same), theme)
+    _share_scale([axes for axes, name in zip(every_axes, chosen, strict=True) if name != "optimality gap"])
+    _note(figure, f"{_extent(same)} Bars hold {_interval(samples)}", theme)
+    return figure
+
+
+def plot_profiles(
+    scores: MethodScores, theme: Theme = LIGHT, thresholds: Float[np.ndarray, " k"] | None = None, samples: int = SAMPLES
+) -> Figure:
+    """For every score the share of runs above it, over all tasks; a line that lies higher everywhere is better."""
+    same = _same_tasks(scores)
+    at = _thresholds(same) if thresholds is None else thresholds
+    columns = max(1, min(3, len(same), 84 // (10 + max(len(cut(label)) for label in same))))
+    figure, (axes,) = new_figure(8.0, 4.4 + 0.22 * -(-len(same) // columns), 1, 1, theme)
+    looks = _looks([*same], theme)
+    lines: list[Line2D] = []
+    for (label, own), look in zip(same.items(), looks, strict=True):
+        value, low, high = estimate_profile(own, at, samples, CONFIDENCE)
+        axes.fill_between(at, low, high, color=look.colour, alpha=0.12, linewidth=0, step="post")
+        drawn: Any = {"color": look.colour, "linestyle": look.dashes, "linewidth": 1.8, "drawstyle": "steps-post"}
+        lines += axes.plot(at, value, label=literal(cut(label)), **drawn)
+    mark(lines, looks)
+    style(axes, theme, "Performance profiles", "share of runs that score more", xlabel="score")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_ylim(-0.03, 1.03)
+    legend_below(figure, axes, columns, theme)
+    _note(figure, f"{_extent(same)} Bands hold {_interval(samples)}", theme)
+    return figure
+
+
+def plot_improvement(scores: MethodScores, ours: str, theme: Theme = LIGHT, samples: int = SAMPLES) -> Figure:
+    """How likely a run of one method is better than one of each other method, on a task chosen at random."""
+    same = _same_tasks(scores)
+    mine = lookup("method", ours, same)
+    others = {label: own for label, own in same.items() if label != ours}
+    if not others:
+        raise UserError(f"{ours} is the only method: name at least one other to compare it with")
+    figure, (axes,) = new_figure(7.0, 1.5 + 0.34 * len(others), 1, 1, theme)
+    looks = [look for label, look in zip(same, _looks([*same], theme), strict=True) if label != ours]
+    _draw_rows(axes, [estimate_improvement(mine, own, samples, CONFIDENCE) for own in others.values()], looks)
+    axes.axvline(0.5, color=theme.faint, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
+    style(axes, theme, f"{cut(ours)} against others", "", xlabel=f"probability that a run of {literal(cut(ours))} is the better one")
+    axes.set_xlim(-0.03, 1.03)
+    _name_rows(axes, [f"against {label}" for label in others], theme)
+    _note(figure, f"{_extent(same)} Bars hold {_interval(samples)}", theme)
+    return figure
+
+
+def _draw_rows(axes: Axes, found: Sequence[Estimate], looks: Sequence[Look]) -> None:
+    """One interval below the other, the first on top."""
+    for row, (one, look) in enumerate(zip(found, looks, strict=True)):
+        axes.barh(row, one.high - one.low, left=one.low, height=0.56, color=look.colour, alpha=0.45, linewidth=0, zorder=2)
+        face = look.colour if look.filled else "none"
+        axes.plot([one.value], [row], marker=look.marker, markersize=6, color=look.colour, markerfacecolor=face, linestyle="", zorder=3)
+    axes.set_ylim(len(found) - 0.4, -0.6)
+    axes.use_sticky_edges = False  # room beside a bar that ends where the axis would
+
+
+def _name_rows(axes: Axes, names: Sequence[str], theme: Theme) -> None:
+    axes.set_yticks(range(len(names)), [literal(cut(name, 44)) for name in names], color=theme.ink, fontsize=10)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.grid(axis="x", color=theme.rule, linewidth=0.7)
+    axes.margins(x=0.08)
+    axes.locator_params(axis="x", nbins=5)
+
+
+def _share_scale(every_axes: Sequence[Axes]) -> None:
+    """Equal numbers at equal places."""
+    limits = np.array([axes.get_xlim() for axes in every_axes])
+    for axes in every_axes:
+        axes.set_xlim(np.min(limits), np.max(limits))
+
+
+def _note(figure: Figure, words: str, theme: Theme) -> None:
+    """What the numbers stand for, in small print at the top."""
+    figure.suptitle(words, x=0.01, ha="left", fontsize=9, color=theme.faint)
+
+
+def _same_tasks(scores: MethodScores) -> MethodScores:
+    """The scores as they are, if all methods have the same tasks."""
+    if not scores:
+        raise UserError("there are no methods to compare: give at least one")
+    every = {task for own in scores.values() for task in own}
+    for method, own in scores.items():
+        if missing := sorted(every - own.keys()):
+            raise UserError(f"{method} has no runs on {', '.join(missing)}: compare methods on the tasks that all of them have")
+    return scores
+
+
+def _looks(labels: Sequence[str], theme: Theme) -> list[Look]:
+    """A label begins with the method's name; what follows says what is special."""
+    return looks_of([re.split(r",| \(| #", label)[0] for label in labels], theme)
+
+
+def _thresholds(scores: MethodScores) -> Float[np.ndarray, " k"]:
+    """From 0 to 1, or as far as scores go beyond."""
+    every = np.concatenate([np.asarray(runs, float) for own in scores.values() for runs in own.values()])
+    return np.linspace(min(0.0, float(np.min(every))), max(1.0, float(np.max(every))), 201)
+
+
+def _extent(scores: MethodScores) -> str:
+    runs = sorted({len(runs) for own in scores.values() for runs in own.values()})
+    each = count(runs[0], "run") if len(runs) == 1 else f"{runs[0]} to {count(runs[-1], 'run')}"
+    return f"{count(len(next(iter(scores.values()))), 'task')}, {each} of each method on each."
+
+
+def _interval(samples: int) -> str:
+    return f"{CONFIDENCE:.0%} of {samples:,} stratified bootstrap samples."
