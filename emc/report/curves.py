@@ -305,7 +305,8 @@ PANELS: tuple[tuple[str, str, tuple[Line, ...]], ...] = (
     ("Rewards in training batches", "mean per step", REWARDS),
     ("Curiosity weight", "η, log scale", (("curiosity_weight", "", PURPLE),)),
     ("Exploration", "ε", (("epsilon", "", GREEN),)),
-    ("Episodic memory", "states found", (("memory_hit_rate", "", GREEN),)),
+    ("Episodic memory", "share", (("memory_hit_rate", "states found", GREEN), ("memory_occupancy", "slots in use", BROWN))),
+    ("Memory target and value", "mean where found", (("memory_target", "memory target", GREEN), ("memory_q", "Q_tot", BLUE))),
 )
 
 
@@ -322,8 +323,8 @@ def plot_diagnostics(lines: Iterable[Mapping[str, Any]], theme: Theme = LIGHT) -
     rows = max(1, -(-len(panels) // 3))
     figure, every_axes = new_figure(10.0, 2.6 * rows, rows, 3, theme)
     for axes, (title, ylabel, present) in zip(every_axes, panels, strict=False):
-        for curves, name, colour in present:
-            draw_band(axes, middle_half(curves), Look(theme.contrast.get(colour, colour)), name, width=1.0)
+        for (curves, name, colour), dashes in zip(present, DASHES, strict=False):
+            draw_band(axes, middle_half(curves), Look(theme.contrast.get(colour, colour), dashes), name, width=1.2)
         style(axes, theme, title, ylabel)
         if "log" in ylabel:
             axes.set_yscale("log")
@@ -333,7 +334,7 @@ def plot_diagnostics(lines: Iterable[Mapping[str, Any]], theme: Theme = LIGHT) -
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.yaxis.set_minor_locator(NullLocator())
-        if len(present) > 1:
+        if any(name for _, name, _ in present):
             axes.legend(frameon=False, fontsize=9, labelcolor=theme.ink)
     for axes in every_axes[len(panels) :]:
         axes.set_axis_off()

@@ -83,7 +83,13 @@ def update(method: Method, state: LearnerState, batch: Episodes, env_steps: Int[
     policy, policy_metrics = method.policy.learn(state.policy, batch, env_steps)
     values = values.copied(method.policy.turned(state.policy, policy))
     played = batch.played
-    metrics |= policy_metrics | curiosity_metrics | method.memory.metrics(memory)
+    metrics |= policy_metrics | curiosity_metrics
+    if memory_metrics := method.memory.metrics(memory):
+        known = played & recalled.known
+        metrics |= memory_metrics | {
+            "memory_target": masked_mean(recalled.target, known),  # Eq. 7, where there is something to recall
+            "memory_q": masked_mean(fit.q, known[..., None]),  # what Q_tot says there
+        }
     metrics |= {
         "reward_extrinsic": masked_mean(batch.reward, played),
         "reward_intrinsic": masked_mean(bonus, played),

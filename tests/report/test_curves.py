@@ -327,6 +327,21 @@ def test_diagnostics_leave_out_what_the_method_has_not() -> None:
     assert as_png(figure).startswith(b"\x89PNG")
 
 
+def test_diagnostics_show_curiosity_and_memory_where_there_are_any() -> None:
+    pairs = {
+        "Rewards in training batches": {"extrinsic": ("reward_extrinsic", 0.3), "intrinsic × η": ("reward_intrinsic", 0.1)},
+        "Episodic memory": {"states found": ("memory_hit_rate", 0.9), "slots in use": ("memory_occupancy", 0.02)},
+        "Memory target and value": {"memory target": ("memory_target", 2.0), "Q_tot": ("memory_q", 1.5)},
+    }
+    values = dict(pair for panel in pairs.values() for pair in panel.values())
+    figure = plot_diagnostics([training(0, steps, **values) for steps in (1000, 2000)])
+    shown = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.axison}
+    for title, lines in pairs.items():
+        drawn = {str(line.get_label()): float(np.asarray(line.get_ydata())[0]) for line in shown[title].lines}
+        assert {name: value for name, value in drawn.items() if not name.startswith("_")} == {name: v for name, (_, v) in lines.items()}
+        assert shown[title].get_legend() is not None
+
+
 def test_importing_the_report_loads_no_plotting() -> None:
     program = "import sys, emc.report.page, emc.report.animation; print(*({'matplotlib', 'PIL'} & {*sys.modules}))"
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)

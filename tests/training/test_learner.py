@@ -187,7 +187,7 @@ def test_the_memory_loss_counts_misses_in_its_mean_and_nothing_else() -> None:
     assert float(lesson.metrics["memory_hit_rate"]) == pytest.approx(np.sum(known & played) / STEPS)
     assert float(plain.metrics["memory_hit_rate"]) == 0.0
     assert float(lesson.metrics["memory_loss"]) == pytest.approx(float(lesson.metrics["loss"]) - float(plain.metrics["loss"]), rel=1e-4)
-    assert "memory_loss" not in plain.metrics
+    assert not {"memory_loss", "memory_target", "memory_q"} & set(plain.metrics)
     # The gradient of the whole: 2 (error - lambda gap) / steps at each chosen value. Squared, summed: its norm.
     error = sum_errors(state.values.online.policy, state.values.target.policy, BATCH, BATCH.reward, GAMMA)
     total = 2 * (error - 0.25 * gap) / STEPS
@@ -201,17 +201,18 @@ def test_an_episodic_memory_pulls_towards_the_returns_that_it_saw() -> None:
     state = quick(lambda state: observe(method, state, BATCH))(fresh_learner(method))
     _, lesson = learn(method, state, BATCH)
     reward, q = np.asarray(BATCH.reward, np.float64), chosen_sums(state.values.online.policy)
-    loss, hits = 0.0, 0
+    pulled: list[tuple[float, float]] = []  # what is recalled, and what Q_tot says
     for b, (length, cut) in enumerate(zip(LENGTHS, CUT, strict=True)):
         later = [sum(GAMMA ** (k - t) * reward[b, k] for k in range(t, length)) for t in range(length + 1)]
-        for t in range(length):
-            if t + 1 < length or not cut:  # where an episode was cut nobody saw what would follow
-                loss += (reward[b, t] + GAMMA * later[t + 1] - q[b, t]) ** 2
-                hits += 1
+        seen = range(length - cut)  # where an episode was cut nobody saw what would follow
+        pulled += [(reward[b, t] + GAMMA * later[t + 1], q[b, t]) for t in seen]
     error = sum_errors(state.values.online.policy, state.values.target.policy, BATCH, BATCH.reward, GAMMA)
-    assert hits == STEPS - 1
-    assert float(lesson.metrics["memory_hit_rate"]) == pytest.approx(hits / STEPS)
+    loss = sum((target - value) ** 2 for target, value in pulled)
+    assert len(pulled) == STEPS - 1
+    assert float(lesson.metrics["memory_hit_rate"]) == pytest.approx(len(pulled) / STEPS)
     assert float(lesson.metrics["loss"]) == pytest.approx((np.sum(error**2) + 0.5 * loss) / STEPS, rel=1e-4)
+    for name, column in (("memory_target", 0), ("memory_q", 1)):
+        assert float(lesson.metrics[name]) == pytest.approx(np.mean([pair[column] for pair in pulled]), rel=1e-4)
 
 
 def test_priorities_are_mean_squared_errors_with_the_bonus_and_the_bonus_is_from_before_the_step() -> None:
