@@ -6,6 +6,7 @@ for is the claim `replay`.
 """
 
 from emc.claims import Arm, Claim, Panel, Statement
+from emc.claims.figures import plot_aggregates
 from emc.claims.judgement import ahead, all_of, fails, sooner, wins
 
 CURIOUS = ("emc-vdn", "emc-qmix", "emc-qplex")
@@ -42,4 +43,5 @@ CLAIM = Claim(
         Statement("p = 2: QPLEX-Global and QPLEX-Local fail", fails("p = 2", *NOVEL)),
         Statement("p = 2: VDN, QMIX, QPLEX and IQL fail", fails("p = 2", *PLAIN)),
     ),
+    figures=plot_aggregates,
 )

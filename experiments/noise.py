@@ -6,6 +6,7 @@ goals. The paper lists 0, 0.0001, 0.01 and 0.25, read here as variances: standar
 """
 
 from emc.claims import Arm, Claim, Panel, Statement
+from emc.claims.figures import plot_areas
 from emc.claims.judgement import ahead, all_of, along_the_way, fails, wins
 from emc.claims.places import time_in
 
@@ -55,4 +56,5 @@ CLAIM = Claim(
             ahead(MOST, "emc-vdn", "emc-ind", "emc-td", "vdn", measure=time_in("around the goals")),
         ),
     ),
+    figures=lambda evidence, theme: plot_areas(evidence, MOST, theme),
 )

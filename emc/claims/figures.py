@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from emc.claims.evidence import Evidence, Sample
 from emc.envs.base import Drawn
-from emc.report.curves import LIGHT, Look, Theme, draw_band, looks_of, mark, middle_half, new_figure, steps_in_words, style
-from emc.report.heatmaps import draw_map, extremes, phases, rounded
+from emc.report.aggregate import plot_iqm_bars, plot_profiles
+from emc.report.curves import LIGHT, Look, Theme, draw_band, group_runs, looks_of, mark, middle_half, new_figure, steps_in_words, style
+from emc.report.heatmaps import draw_map, extremes, phases, plot_visit_shares, read_maps, rounded
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -62,14 +65,34 @@ def _draw_panel(axes: Axes, samples: Sequence[Sample], looks: dict[str, Look], t
         axes.set_ylim(-0.03, 1.03)
 
 
-def plot_heat_maps(evidence: Evidence, panel: str, theme: Theme = LIGHT) -> Figure | None:
-    """Where the agents of each method went and where curiosity paid, early, in the middle and late in training; None without any map."""
+def plot_aggregates(evidence: Evidence, theme: Theme = LIGHT) -> dict[str, Figure]:
+    """Interquartile means and performance profiles over the panels that all methods have; none before two methods share two panels."""
+    scores: dict[str, dict[str, np.ndarray]] = {}
+    for title, arms in evidence.samples.items():
+        if all(sample.complete for sample in arms.values()):
+            for name, sample in arms.items():
+                scores.setdefault(name, {})[title] = sample.finals
+    common = {title for own in scores.values() for title in own if all(title in other for other in scores.values())}
+    if len(scores) < 2 or len(common) < 2:
+        return {}
+    shared = {name: {title: own[title] for title in own if title in common} for name, own in scores.items()}
+    return {"aggregates": plot_iqm_bars(shared, theme), "profiles": plot_profiles(shared, theme)}
+
+
+def plot_areas(evidence: Evidence, panel: str, theme: Theme = LIGHT) -> dict[str, Figure]:
+    """How much of their time the agents of each method spent in the named areas of the map; none before any run has maps."""
+    runs = {run.path: run for sample in evidence.samples.get(panel, {}).values() for run in sample.runs.values() if read_maps(run)}
+    return {"time-in-areas": plot_visit_shares(group_runs([*runs.values()]), theme)} if runs else {}
+
+
+def plot_heat_maps(evidence: Evidence, panel: str, theme: Theme = LIGHT) -> dict[str, Figure]:
+    """Where the agents of each method went and where curiosity paid, early, in the middle and late in training; none without maps."""
     from matplotlib.colors import Normalize, PowerNorm
 
     found = [(name, sample.config.env, phases(sample.snapshots())) for name, sample in evidence.samples.get(panel, {}).items()]
     found = [(name, env, stretches) for name, env, stretches in found if stretches and isinstance(env, Drawn)]
     if not found:
-        return None
+        return {}
     columns = max(len(stretches) for _, _, stretches in found)
     rows, width = found[0][1].spec.map_shape
     figure, every_axes = new_figure(0.6 + 3.2 * columns, 0.3 + 2 * 2.6 * rows / width * len(found), 2 * len(found), columns, theme)
@@ -86,4 +109,4 @@ def plot_heat_maps(evidence: Evidence, panel: str, theme: Theme = LIGHT) -> Figu
             axes.text(-0.03, 0.5, words, transform=axes.transAxes, rotation=90, ha="right", va="center", fontsize=10, color=theme.ink)
         for axes in (*above[len(stretches) :], *below[len(stretches) :]):
             axes.set_axis_off()
-    return figure
+    return {"heat-maps": figure}
