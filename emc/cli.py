@@ -89,6 +89,7 @@ class Where:
 
 
 def train(words: list[str]) -> None:
+    from emc.child import RUN_NAME
     from emc.display import display_for_this_terminal
     from emc.runs.session import start
 
@@ -96,7 +97,8 @@ def train(words: list[str]) -> None:
     prepare_jax()
     display = _with_tensorboard(display_for_this_terminal(config.env.spec.winnable), where.tensorboard)
     command = shlex.join(["emc", "train", *words])
-    _trained(lambda: start(config, where.runs, _keeping(where), display, command))
+    name = os.environ.pop(RUN_NAME, "")
+    _trained(lambda: start(config, where.runs, _keeping(where), display, command, name=name))
 
 
 def resume(words: list[str]) -> None:
@@ -113,7 +115,7 @@ def resume(words: list[str]) -> None:
     usual = keeping_of(run)
     given = {"checkpoint_minutes": flags.checkpoint_minutes, "keep_checkpoints": flags.keep_checkpoints}
     keeping = dataclasses.replace(usual, **{name: value for name, value in given.items() if value is not None})
-    _trained(lambda: resume(run.path, keeping, display))
+    _trained(lambda: resume(run.path, keeping, display, flags.wait_seconds))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +125,7 @@ class ResumeFlags:
     checkpoint_minutes: float | None = None  # default: as when the run began
     keep_checkpoints: int | None = None  # default: as when the run began
     tensorboard: bool = False  # event files; written in any case where the run has some
+    wait_seconds: float = 0.0  # for another process that trains this run to let go of it
 
 
 def _trained(run: Callable[[], Any]) -> None:
@@ -257,10 +260,12 @@ class SweepFlags:
     set: tuple[str, ...] = ()  # field=value1,value2: every value with everything else
     runs: Path = Path("runs")  # directory that holds all runs
     workers: int = 0  # runs at a time; 0: as many as there are cores
+    engine: str = "local"  # where the runs are done: local (this machine) or ray (a Ray cluster; pip install emc-marl[ray])
+    address: str = ""  # of the Ray cluster; default: RAY_ADDRESS, else a cluster is started on this machine
 
 
 def sweep(words: list[str]) -> None:
-    from emc.sweeps import LocalEngine, State, Survey, jobs_of
+    from emc.sweeps import State, Survey, jobs_of
     from emc.sweeps.calibration import forecast
     from emc.sweeps.table import table_for_this_terminal
 
@@ -272,15 +277,16 @@ def sweep(words: list[str]) -> None:
         raise UserError(f"--workers {flags.workers} must be at least 0")
     jobs = jobs_of(_sweep_of(file, flags, common), lambda line: _configured("train", line)[0])
     prepare_jax()
-    engine = LocalEngine(flags.workers)
+    engine = _engine_of(flags)
     if dry:
         survey = Survey(flags.runs)
         states = {job: survey.state(job) for job in jobs}
         for job, state in states.items():
             print(f"{state.value:<10} {job.name}")
         left = [(job, survey.find(job)) for job, state in states.items() if state is not State.DONE]
-        for line in forecast(left, engine.workers):
-            print(line)
+        with engine.ready():
+            for line in forecast(left, engine.room()):
+                print(line)
         return
     with table_for_this_terminal() as watch:
         results = engine.run(jobs, flags.runs, watch)
@@ -293,6 +299,15 @@ def sweep(words: list[str]) -> None:
     if failed:
         _fail(f"{len(failed)} of {len(results)} runs failed; the same command tries them again", 1)
     print(f"all {len(results)} runs are done, in {flags.runs}")
+
+
+def _engine_of(flags: SweepFlags) -> Any:
+    from emc.sweeps import LocalEngine, RayEngine
+
+    if flags.engine == "local" and flags.address:
+        raise UserError(f"--address {flags.address} is for --engine ray")
+    engines = {"local": lambda: LocalEngine(flags.workers), "ray": lambda: RayEngine(flags.address, flags.workers)}
+    return lookup("engine", flags.engine, engines)()
 
 
 def _sweep_of(file: list[str], flags: SweepFlags, common: list[str]) -> Any:

@@ -17,7 +17,7 @@ from emc.errors import UserError
 from emc.runs.config import RunConfig
 from emc.runs.session import is_finished, start
 from emc.sweeps import Job, State, Survey, Sweep, jobs_of, read_sweep
-from emc.sweeps.local import Progress
+from emc.sweeps.engine import Progress
 from emc.sweeps.table import summary
 
 SMALL = "--steps 90 --evaluate-every 40 --test-episodes 2 --policy.hidden 4 --batch-episodes 2 --replay-episodes 8 --env.episode-limit 12"
