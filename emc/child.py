@@ -110,6 +110,7 @@ def attend(order: Order, sign: tuple[str, str], surroundings: Mapping[str, str],
     """Carry out an order on whatever machine this is, to its end; an interruption asks it to stop."""
     if complaint := unseen(*sign):
         return End(1, complaint)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell began this machine's worker in the background
     child = Child(order, surroundings, directory if Path(directory).is_dir() else None)
     while True:
         try:

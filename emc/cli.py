@@ -250,8 +250,9 @@ class SweepFlags:
     """Every method on every environment, with every setting and seed: a run each, as many at a time as there are cores.
 
     The same command again does only what is missing. What follows `--` goes to every run: emc sweep --methods vdn,qmix --envs gridworld
-    --seeds 6 -- --steps 200000. Instead of flags, a TOML file may say methods, envs, seeds, flags and [set]. With --dry-run it only says
-    what would be done, how much memory that needs, and about how long it takes.
+    --seeds 6 -- --steps 200000. Instead of flags, a TOML file may say methods, envs, seeds, flags, together and [set]. With --together the
+    seeds are trained side by side in one run, which suits an accelerator. With --dry-run it only says what would be done, how much memory
+    that needs, and about how long it takes.
     """
 
     methods: str = ""  # names with commas between them
@@ -259,7 +260,7 @@ class SweepFlags:
     seeds: int = 1  # how many, from 0 on
     set: tuple[str, ...] = ()  # field=value1,value2: every value with everything else
     runs: Path = Path("runs")  # directory that holds all runs
-    workers: int = 0  # runs at a time; 0: as many as there are cores
+    workers: int = 0  # runs at a time; 0: as many as there are cores, here or in the cluster
     engine: str = "local"  # where the runs are done: local (this machine) or ray (a Ray cluster; pip install emc-marl[ray])
     address: str = ""  # of the Ray cluster; default: RAY_ADDRESS, else a cluster is started on this machine
 
@@ -270,12 +271,13 @@ def sweep(words: list[str]) -> None:
     from emc.sweeps.table import table_for_this_terminal
 
     words, common = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
-    dry, words = "--dry-run" in words, [word for word in words if word != "--dry-run"]
+    dry, together = "--dry-run" in words, "--together" in words
+    words = [word for word in words if word not in ("--dry-run", "--together")]
     file = [word for word in words[:1] if not word.startswith("-")]
     flags = _parse("emc sweep [FILE]", SweepFlags, words[len(file) :])
     if flags.workers < 0:
         raise UserError(f"--workers {flags.workers} must be at least 0")
-    jobs = jobs_of(_sweep_of(file, flags, common), lambda line: _configured("train", line)[0])
+    jobs = jobs_of(_sweep_of(file, flags, common, together), lambda line: _configured("train", line)[0])
     prepare_jax()
     engine = _engine_of(flags)
     if dry:
@@ -310,11 +312,11 @@ def _engine_of(flags: SweepFlags) -> Any:
     return lookup("engine", flags.engine, engines)()
 
 
-def _sweep_of(file: list[str], flags: SweepFlags, common: list[str]) -> Any:
+def _sweep_of(file: list[str], flags: SweepFlags, common: list[str], together: bool) -> Any:
     from emc.sweeps import Sweep, read_sweep
 
     if file:
-        if flags.methods or flags.envs or flags.set or common:
+        if flags.methods or flags.envs or flags.set or common or together:
             raise UserError(f"say what to sweep in {file[0]} or in flags, not in both")
         return read_sweep(Path(file[0]))
     settings: list[tuple[str, tuple[str, ...]]] = []
@@ -324,7 +326,7 @@ def _sweep_of(file: list[str], flags: SweepFlags, common: list[str]) -> Any:
             raise UserError(f"--set {word} is not field=value1,value2")
         settings.append((field, tuple(filter(None, values.split(",")))))
     methods, envs = (tuple(filter(None, (name.strip() for name in text.split(",")))) for text in (flags.methods, flags.envs))
-    return Sweep(methods, envs, tuple(range(flags.seeds)), tuple(settings), shlex.join(common))
+    return Sweep(methods, envs, tuple(range(flags.seeds)), tuple(settings), shlex.join(common), together)
 
 
 def plan(words: list[str]) -> None:

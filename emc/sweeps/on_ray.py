@@ -32,7 +32,6 @@ class RayEngine(Engine):
     def __init__(self, address: str = "", workers: int = 0, cpus: float = 1.0):
         self.address, self.workers, self.cpus = address or os.environ.get("RAY_ADDRESS", ""), workers, cpus
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")  # that a worker is lost is said once, by the table
         try:
             self.ray: Any = importlib.import_module("ray")
         except ImportError as error:
