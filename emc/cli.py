@@ -287,7 +287,7 @@ def sweep(words: list[str]) -> None:
             print(f"{state.value:<10} {job.name}")
         left = [(job, survey.find(job)) for job, state in states.items() if state is not State.DONE]
         with engine.ready():
-            for line in forecast(left, engine.room()):
+            for line in forecast(left, max(engine.room(), 1)):
                 print(line)
         return
     with table_for_this_terminal() as watch:

@@ -18,6 +18,7 @@ import pytest
 
 from emc.child import STOPPED, End, Order, attend, unseen
 from emc.cli import _configured, main
+from emc.envs.gridworld import Gridworld
 from emc.errors import UserError
 from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
@@ -280,6 +281,23 @@ def test_being_asked_to_stop_begins_no_further_run(tmp_path: Path) -> None:
     results = engine.run([small(seed) for seed in range(3)], tmp_path, ask_once)
     assert [one.state for one in results] == [State.MISSING] * 3
     assert len(engine.orders) == 2
+
+
+class Own(Gridworld):
+    """An environment outside the package."""
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_a_run_of_ones_own_environment_can_go_on_since_the_sweep_names_it(tmp_path: Path) -> None:
+    job = dataclasses.replace(small(0), config=dataclasses.replace(small(0).config, env=Own()))
+    engine = ScriptedEngine(End(0), End(0))
+    engine.run([job, small(1)], tmp_path, lambda runs: None)
+    own, usual = engine.orders
+    assert own.command() == ["train", *job.words, "--runs", str(tmp_path)]
+    Path(own.run).mkdir(parents=True)
+    assert own.command()[:2] == ["resume", own.run]
+    assert own.command()[-2:] == ["--trust", f"{__name__}:Own"]
+    assert usual.resume == ()
 
 
 def test_a_node_that_does_not_share_the_directory_of_runs_refuses(tmp_path: Path) -> None:
