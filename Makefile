@@ -2,7 +2,7 @@
 
 VENV := .venv
 STAMP := $(VENV)/.set-up
-ADAPTERS := $(VENV)/.adapters
+EXTRAS := $(VENV)/.extras
 BIN := $(VENV)/bin
 
 # Two test processes with one XLA thread each are faster than one with two; compiled programs are kept between test runs.
@@ -31,7 +31,7 @@ lint: setup  ## ruff
 types: setup  ## pyright, strict on emc/
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-unit: $(ADAPTERS)  ## all tests (PYTEST_ARGS="-m 'not slow'" leaves the slow ones out)
+unit: $(EXTRAS)  ## all tests (PYTEST_ARGS="-m 'not slow'" leaves the slow ones out)
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 format: setup  ## rewrite the source in the common layout
@@ -61,8 +61,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-# Environments by others: where one of them has no build for this platform, its tests are skipped and everything else is tested.
-$(ADAPTERS): $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[adapters]' \
-		|| echo "the extra 'adapters' cannot be installed here: its tests will be skipped" >&2
+# Environments by others, and Ray: where one of them has no build for this platform, its tests are skipped and everything else is tested.
+$(EXTRAS): $(STAMP)
+	@for extra in adapters ray; do \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[$$extra]" \
+			|| echo "the extra '$$extra' cannot be installed here: its tests will be skipped" >&2; \
+	done
 	@touch $@

@@ -91,6 +91,7 @@ class Where:
 
 
 def train(words: list[str]) -> None:
+    from emc.child import RUN_NAME
     from emc.display import display_for_this_terminal
     from emc.runs.session import start
 
@@ -98,7 +99,8 @@ def train(words: list[str]) -> None:
     prepare_jax()
     display = _with_tensorboard(display_for_this_terminal(config.env.spec.winnable), where.tensorboard)
     command = shlex.join(["emc", "train", *words])
-    _trained(lambda: start(config, where.runs, _keeping(where), display, command))
+    name = os.environ.pop(RUN_NAME, "")
+    _trained(lambda: start(config, where.runs, _keeping(where), display, command, name=name))
 
 
 def resume(words: list[str]) -> None:
@@ -115,7 +117,7 @@ def resume(words: list[str]) -> None:
     usual = keeping_of(run)
     given = {"checkpoint_minutes": flags.checkpoint_minutes, "keep_checkpoints": flags.keep_checkpoints}
     keeping = dataclasses.replace(usual, **{name: value for name, value in given.items() if value is not None})
-    _trained(lambda: resume(run.path, keeping, display))
+    _trained(lambda: resume(run.path, keeping, display, flags.wait_seconds))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +127,7 @@ class ResumeFlags:
     checkpoint_minutes: float | None = None  # default: as when the run began
     keep_checkpoints: int | None = None  # default: as when the run began
     tensorboard: bool = False  # event files; written in any case where the run has some
+    wait_seconds: float = 0.0  # for another process that trains this run to let go of it
 
 
 def _trained(run: Callable[[], Any]) -> None:
@@ -259,8 +262,9 @@ class SweepFlags:
     """Every method on every environment, with every setting and seed: a run each, as many at a time as there are cores.
 
     The same command again does only what is missing. What follows `--` goes to every run: emc sweep --methods vdn,qmix --envs gridworld
-    --seeds 6 -- --steps 200000. Instead of flags, a TOML file may say methods, envs, seeds, flags and [set]. With --dry-run it only says
-    what would be done, how much memory that needs, and about how long it takes.
+    --seeds 6 -- --steps 200000. Instead of flags, a TOML file may say methods, envs, seeds, flags, together and [set]. With --together the
+    seeds are trained side by side in one run, which suits an accelerator. With --dry-run it only says what would be done, how much memory
+    that needs, and about how long it takes.
     """
 
     methods: str = ""  # names with commas between them
@@ -268,20 +272,23 @@ class SweepFlags:
     seeds: int = 1  # how many, from 0 on
     set: tuple[str, ...] = ()  # field=value1,value2: every value with everything else
     runs: Path = Path("runs")  # directory that holds all runs
-    workers: int = 0  # runs at a time; 0: as many as there are cores
+    workers: int = 0  # runs at a time; 0: as many as there are cores, here or in the cluster
+    engine: str = "local"  # where the runs are done: local (this machine) or ray (a Ray cluster; pip install emc-marl[ray])
+    address: str = ""  # of the Ray cluster; default: RAY_ADDRESS, else a cluster is started on this machine
 
 
 def sweep(words: list[str]) -> None:
-    from emc.sweeps import LocalEngine, jobs_of
+    from emc.sweeps import jobs_of
 
     words, common = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
-    dry, words = "--dry-run" in words, [word for word in words if word != "--dry-run"]
+    dry, together = "--dry-run" in words, "--together" in words
+    words = [word for word in words if word not in ("--dry-run", "--together")]
     file = [word for word in words[:1] if not word.startswith("-")]
     flags = _parse("emc sweep [FILE]", SweepFlags, words[len(file) :])
     if flags.workers < 0:
         raise UserError(f"--workers {flags.workers} must be at least 0")
-    jobs = jobs_of(_sweep_of(file, flags, common), configure)
-    engine = LocalEngine(flags.workers)
+    jobs = jobs_of(_sweep_of(file, flags, common, together), configure)
+    engine = _engine_of(flags)
     if dry:
         _say_what_is_left(jobs, engine, flags.runs)
         return
@@ -299,8 +306,10 @@ def _say_what_is_left(jobs: Sequence[Any], engine: Any, runs: Path) -> None:
     states = {job: survey.state(job) for job in jobs}
     for job, state in states.items():
         print(f"{state.value:<10} {job.name}")
-    for line in forecast([(job, survey.find(job)) for job, state in states.items() if state is not State.DONE], engine.workers):
-        print(line)
+    left = [(job, survey.find(job)) for job, state in states.items() if state is not State.DONE]
+    with engine.ready():
+        for line in forecast(left, max(engine.room(), 1)):
+            print(line)
 
 
 def _run_all(jobs: Sequence[Any], engine: Any, runs: Path) -> None:
@@ -321,11 +330,20 @@ def _run_all(jobs: Sequence[Any], engine: Any, runs: Path) -> None:
         _fail(f"{len(failed)} of {len(results)} runs failed; the same command tries them again", 1)
 
 
-def _sweep_of(file: list[str], flags: SweepFlags, common: list[str]) -> Any:
+def _engine_of(flags: SweepFlags | ReproduceFlags) -> Any:
+    from emc.sweeps import LocalEngine, RayEngine
+
+    if flags.engine == "local" and flags.address:
+        raise UserError(f"--address {flags.address} is for --engine ray")
+    engines = {"local": lambda: LocalEngine(flags.workers), "ray": lambda: RayEngine(flags.address, flags.workers)}
+    return lookup("engine", flags.engine, engines)()
+
+
+def _sweep_of(file: list[str], flags: SweepFlags, common: list[str], together: bool) -> Any:
     from emc.sweeps import Sweep, read_sweep
 
     if file:
-        if flags.methods or flags.envs or flags.set or common:
+        if flags.methods or flags.envs or flags.set or common or together:
             raise UserError(f"say what to sweep in {file[0]} or in flags, not in both")
         return read_sweep(Path(file[0]))
     settings: list[tuple[str, tuple[str, ...]]] = []
@@ -335,7 +353,7 @@ def _sweep_of(file: list[str], flags: SweepFlags, common: list[str]) -> Any:
             raise UserError(f"--set {word} is not field=value1,value2")
         settings.append((field, tuple(filter(None, values.split(",")))))
     methods, envs = (tuple(filter(None, (name.strip() for name in text.split(",")))) for text in (flags.methods, flags.envs))
-    return Sweep(methods, envs, tuple(range(flags.seeds)), tuple(settings), shlex.join(common))
+    return Sweep(methods, envs, tuple(range(flags.seeds)), tuple(settings), shlex.join(common), together)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -350,14 +368,16 @@ class ReproduceFlags:
     budget: Literal["small", "paper"] = "small"  # an evening on two cores, or what the paper did
     runs: Path = Path("runs")  # directory that holds all runs
     out: Path = Path("reproductions")
-    workers: int = 0  # runs at a time; 0: as many as there are cores
+    workers: int = 0  # runs at a time; 0: as many as there are cores, here or in the cluster
+    engine: str = "local"  # where the runs are done: local (this machine) or ray (a Ray cluster; pip install emc-marl[ray])
+    address: str = ""  # of the Ray cluster; default: RAY_ADDRESS, else a cluster is started on this machine
 
 
 def reproduce(words: list[str]) -> None:
     from emc.claims import gather, jobs_of
     from emc.claims.reproduction import checklist, missing, overview, write
     from emc.claims.shelf import claim, claims
-    from emc.sweeps import LocalEngine, Survey
+    from emc.sweeps import Survey
 
     switches = {word for word in words if word in ("--dry-run", "--draw-only")}
     words = [word for word in words if word not in switches]
@@ -369,7 +389,7 @@ def reproduce(words: list[str]) -> None:
         print(overview([*claims().values()]))
         return
     chosen = [*claims().values()] if names == ["all"] else [claim(names[0])]
-    engine = LocalEngine(flags.workers)
+    engine = _engine_of(flags)
     jobs = jobs_of([panel for one in chosen for panel in one.panels(flags.budget)], configure)
     if "--dry-run" in switches:
         _say_what_is_left(jobs, engine, flags.runs)

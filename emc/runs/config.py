@@ -63,6 +63,12 @@ def _accept(env: Described) -> None:
         _TRUSTED[_source(env)] = type(env)
 
 
+def code_outside(env: Described) -> str:
+    """The code outside the package that an environment is made of, as `trust` names it; empty if there is none."""
+    source = env.source if isinstance(env, Hosted) else "" if type(env).__name__ in _types() else _source(env)
+    return source if foreign(source) else ""
+
+
 def _source(value: Any) -> str:
     return f"{type(value).__module__}:{type(value).__qualname__}"
 

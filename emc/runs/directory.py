@@ -53,14 +53,17 @@ class RunDirectory:
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path, self.manifest = path, manifest
+        self.patience = 0.0  # seconds to wait for another process that trains here
         self._lock: Lock | None = None
         self._files: dict[str, JsonlFile] = {}
 
     @classmethod
-    def create(cls, root: str | os.PathLike[str], env_name: str, method_name: str, manifest: Mapping[str, Any]) -> RunDirectory:
+    def create(
+        cls, root: str | os.PathLike[str], env_name: str, method_name: str, manifest: Mapping[str, Any], name: str = ""
+    ) -> RunDirectory:
         """Make a new run directory; it appears with its manifest or not at all."""
         now = datetime.datetime.now(datetime.UTC)
-        name = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        name = folder_name(name or new_name())
         path = Path(root) / folder_name(env_name) / folder_name(method_name) / name
         header = {"format": FORMAT, "version": VERSION, "id": name, "created": f"{now:%Y-%m-%dT%H:%M:%SZ}"}
         header |= {"env_name": env_name, "method_name": method_name}
@@ -95,7 +98,7 @@ class RunDirectory:
     def __enter__(self) -> RunDirectory:
         """Take the lock, and clear away what a killed process left."""
         with explained(self.path):
-            self._lock = Lock(self.path / LOCK)
+            self._lock = Lock(self.path / LOCK, self.patience)
             try:
                 checkpoint.tidy(self.path / CHECKPOINTS)
             except OSError:
@@ -204,6 +207,11 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def new_name() -> str:
+    """A name that no other run has, in the order of time."""
+    return f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 def folder_name(name: str) -> str:

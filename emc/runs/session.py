@@ -117,20 +117,22 @@ def start(
     display: Display = Silent(),
     command: str = "",
     enough: Enough = lambda latest: False,
+    name: str = "",
 ) -> RunDirectory:
     """Train from scratch in a new run directory, to the end of the budget or until it is enough."""
     check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
     program = loop_of(config)
     manifest = {"config": to_json(config), "keeping": dataclasses.asdict(keeping), "machine": describe_machine(), "command": command}
-    run = RunDirectory.create(root, config.env_name, config.method_name, manifest)
+    run = RunDirectory.create(root, config.env_name, config.method_name, manifest, name)
     with run:
         _Session(run, config, program, keeping, display, enough).drive(program.init(), Progress())
     return run
 
 
-def resume(path: Path, keeping: Keeping | None = None, display: Display = Silent()) -> RunDirectory:
+def resume(path: Path, keeping: Keeping | None = None, display: Display = Silent(), patience: float = 0.0) -> RunDirectory:
     """Go on from the last good checkpoint, keeping as much as the run did so far unless told otherwise."""
     run = RunDirectory.open(path)
+    run.patience = patience
     config = config_of(run)
     with run:
         check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
@@ -228,7 +230,7 @@ class _Session:
         self.display.begin(self.run, self.config)
         self.first_steps = _steps(state)
         try:
-            with _interruptible() as interrupted:
+            with interruptible() as interrupted:
                 while True:
                     over = self._slowest(state) >= self.budget.steps
                     evaluated = self._evaluation_due(state, progress, over)
@@ -382,7 +384,7 @@ def _steps(state: TrainState) -> int:
 
 
 @contextlib.contextmanager
-def _interruptible() -> Generator[list[int]]:
+def interruptible() -> Generator[list[int]]:
     """Collect SIGINT, SIGTERM and SIGHUP instead of dying of them; a second one acts at once."""
     received: list[int] = []
 
@@ -392,7 +394,8 @@ def _interruptible() -> Generator[list[int]]:
         received.append(number)
 
     previous: dict[int, Any] = {}
-    for number in (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if sys.platform != "win32" else [])):
+    hangup = [signal.SIGHUP] if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN else []  # nohup
+    for number in (signal.SIGINT, signal.SIGTERM, *hangup):
         with contextlib.suppress(ValueError):  # outside the main thread its owner decides
             previous[number] = signal.signal(number, note)
     try:

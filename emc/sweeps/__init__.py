@@ -1,5 +1,7 @@
 """Many runs: a list of them, what of it is missing, and engines that do the rest. Every run is a plain run directory."""
 
+from emc.sweeps.engine import Engine as Engine
+from emc.sweeps.engine import Progress as Progress
 from emc.sweeps.grid import Sweep as Sweep
 from emc.sweeps.grid import jobs_of as jobs_of
 from emc.sweeps.grid import read_sweep as read_sweep
@@ -7,3 +9,4 @@ from emc.sweeps.jobs import Job as Job
 from emc.sweeps.jobs import State as State
 from emc.sweeps.jobs import Survey as Survey
 from emc.sweeps.local import LocalEngine as LocalEngine
+from emc.sweeps.on_ray import RayEngine as RayEngine

@@ -4,6 +4,7 @@ methods = ["emc-vdn", "vdn --replay prioritised"]     # each may bring flags of 
 envs = ["gridworld", "predator-prey"]
 seeds = 6                                              # 0 to 5; or a list
 flags = "--steps 200000"                               # for all runs
+together = true                                        # the seeds side by side in one run
 [set]
 env.penalty = [0, 1, 2]                                # every value with everything else
 """
@@ -36,12 +37,15 @@ class Sweep:
     seeds: tuple[int, ...] = (0,)
     settings: tuple[tuple[str, tuple[str, ...]], ...] = ()  # a field, and the values it takes
     flags: str = ""
+    together: bool = False  # all seeds in one run, side by side in one program: what an accelerator is good at
 
     def __post_init__(self) -> None:
         for name in ("methods", "envs", "seeds"):
             values: tuple[Any, ...] = vars(self)[name]
             if not values or len(set(values)) < len(values):
                 raise UserError(f"a sweep needs {name}, each of them once: got {', '.join(map(str, values)) or 'none'}")
+        if self.together and self.seeds != tuple(range(self.seeds[0], self.seeds[0] + len(self.seeds))):
+            raise UserError(f"seeds that are trained together must follow one another: got {', '.join(map(str, self.seeds))}")
         for field, values in self.settings:
             if not values:
                 raise UserError(f"a sweep over {field} needs values: write {field}=value1,value2")
@@ -49,7 +53,7 @@ class Sweep:
             raise UserError(f"this sweep has {len(self):,} runs; the most is {MOST_RUNS:,}")
 
     def __len__(self) -> int:
-        count = len(self.methods) * len(self.envs) * len(self.seeds)
+        count = len(self.methods) * len(self.envs) * (1 if self.together else len(self.seeds))
         for _, values in self.settings:
             count *= len(values)
         return count
@@ -63,7 +67,11 @@ def jobs_of(sweep: Sweep, configure: Configure) -> list[Job]:
         name, *own = shlex.split(method)
         chosen = [word for field, value in zip(fields, values, strict=True) for word in (f"--{field}", value)]
         words = [name, env, *own, *chosen, *shlex.split(sweep.flags)]
-        jobs += [seeded(words, seed, configure) for seed in sweep.seeds]
+        if sweep.together:
+            whole = [*words, "--seed", str(sweep.seeds[0]), "--seeds", str(len(sweep.seeds))]
+            jobs.append(Job(tuple(whole), configure(whole)))
+        else:
+            jobs += [seeded(words, seed, configure) for seed in sweep.seeds]
     keys = [job.key for job in jobs]
     if len(set(keys)) < len(keys):
         twice = next(job for number, job in enumerate(jobs) if job.key in keys[:number])
@@ -86,14 +94,17 @@ def read_sweep(path: Path) -> Sweep:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: is not TOML ({error})") from error
     for name in data:
-        lookup(f"entry in {path}", name, dict.fromkeys(("methods", "envs", "seeds", "flags", "set")))
-    seeds = data.get("seeds", 1)
+        lookup(f"entry in {path}", name, dict.fromkeys(("methods", "envs", "seeds", "flags", "set", "together")))
+    seeds, together = data.get("seeds", 1), data.get("together", False)
+    if not isinstance(together, bool):
+        raise UserError(f"{path}: together={together} must be true or false")
     return Sweep(
         methods=_words(path, data, "methods"),
         envs=_words(path, data, "envs"),
         seeds=seeds_of(seeds, str(path)),
         settings=tuple(_settings(data.get("set", {}))),
         flags=str(data.get("flags", "")),
+        together=together,
     )
 
 

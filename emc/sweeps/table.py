@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from emc.sweeps.engine import Progress, Watch
 from emc.sweeps.jobs import State
-from emc.sweeps.local import Progress, Watch
 
 STYLES = {State.DONE: "green", State.RUNNING: "bold", State.FAILED: "red", State.BEGUN: "", State.MISSING: "dim"}
 ORDER = (State.RUNNING, State.FAILED, State.BEGUN, State.MISSING, State.DONE)  # what is cut off when the terminal is too small comes last

@@ -12,6 +12,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -283,6 +284,7 @@ def test_leftovers_of_a_killed_writer_are_removed_by_the_next(tmp_path: Path) ->
 
 TRAINER = """
 import sys
+import threading
 import numpy as np
 from emc.runs import RunDirectory
 
@@ -338,7 +340,7 @@ def test_a_second_process_is_turned_away_with_the_number_of_the_first(tmp_path: 
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"ready\n"
     try:
-        with pytest.raises(RunError, match=f"process {holder.pid} is training here") as caught, run:
+        with pytest.raises(RunError, match=f"process {holder.pid} on .* is training here") as caught, run:
             pass
         assert_one_line(caught.value)
         assert RunDirectory.open(run.path).steps() == []  # reading needs no lock
@@ -347,6 +349,20 @@ def test_a_second_process_is_turned_away_with_the_number_of_the_first(tmp_path: 
         holder.communicate()
     with run:  # a dead holder holds nothing
         run.append([{"step": 1}])
+
+
+def test_whoever_has_patience_gets_in_when_the_holder_dies(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    run.patience = 60.0
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(run.path)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"ready\n"
+    timer = threading.Timer(0.5, holder.kill)
+    timer.start()
+    with run:
+        assert holder.wait() == -signal.SIGKILL
+    timer.join()
+    holder.stdout.close()
 
 
 def test_a_run_may_be_entered_again_after_it_was_left(tmp_path: Path) -> None:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from emc.child import STOPPED, End, Order, attend, unseen
 from emc.cli import _configured, main
+from emc.envs.gridworld import Gridworld
 from emc.errors import UserError
 from emc.runs.config import RunConfig
+from emc.runs.directory import RunDirectory
 from emc.runs.session import is_finished, start
 from emc.sweeps import Job, State, Survey, Sweep, jobs_of, read_sweep
-from emc.sweeps.local import Progress
+from emc.sweeps.engine import MOST_LOSSES, Engine, Progress
 from emc.sweeps.table import summary
 
 SMALL = "--steps 90 --evaluate-every 40 --test-episodes 2 --policy.hidden 4 --batch-episodes 2 --replay-episodes 8 --env.episode-limit 12"
@@ -42,6 +49,16 @@ def test_a_sweep_is_the_cross_product_with_seeds_innermost() -> None:
     assert names(sweep)[-1] == "qmix gridworld --mixer.embed 8 --env.penalty 2 --steps 100 --seed 1"
 
 
+def test_seeds_together_are_one_run() -> None:
+    sweep = Sweep(("vdn", "qmix"), ("gridworld",), (2, 3, 4), (("env.penalty", ("0", "2")),), together=True)
+    jobs = jobs_of(sweep, configured)
+    assert len(sweep) == len(jobs) == 4
+    assert [job.config.seeds for job in jobs] == [(2, 3, 4)] * 4
+    assert jobs[0].name == "vdn gridworld --env.penalty 0 --seed 2 --seeds 3"
+    with pytest.raises(UserError, match="must follow one another: got 3, 5"):
+        Sweep(("vdn",), ("gridworld",), (3, 5), together=True)
+
+
 def test_a_file_says_the_same(tmp_path: Path) -> None:
     path = tmp_path / "sweep.toml"
     path.write_text(
@@ -49,8 +66,8 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
     )
     expected = Sweep(("vdn",), ("gridworld",), (3, 5), (("env.noisy-reward", ("0", "0.5")), ("gamma", ("0.9",))), "--steps 100")
     assert read_sweep(path) == expected
-    path.write_text('methods = ["vdn"]\nenvs = ["gridworld"]\nseeds = 3\n')
-    assert read_sweep(path).seeds == (0, 1, 2)
+    path.write_text('methods = ["vdn"]\nenvs = ["gridworld"]\nseeds = 3\ntogether = true\n')
+    assert read_sweep(path) == Sweep(("vdn",), ("gridworld",), (0, 1, 2), together=True)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +80,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
         ('methods = ["vdn"]\nenvs = ["gridworld"]\nseeds = [0.5]', "seeds"),
         ('methods = ["vdn"]\nenvs = ["gridworld"]\nseeds = 0', "a sweep needs seeds"),
         ('methods = ["vdn", "vdn"]\nenvs = ["gridworld"]', "each of them once"),
+        ('methods = ["vdn"]\nenvs = ["gridworld"]\ntogether = 1', "must be true or false"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_line(text: str, message: str, tmp_path: Path) -> None:
@@ -80,8 +98,8 @@ def test_mistakes_in_runs_and_equal_runs_are_found_before_the_first_begins() -> 
         names(Sweep(("vdn", "vdn --gamma 0.9"), ("gridworld",)))
 
 
-def small(seed: int) -> Job:
-    words = ["vdn", "gridworld", *SMALL.split(), "--seed", str(seed)]
+def small(seed: int, steps: int = 90) -> Job:
+    words = ["vdn", "gridworld", *SMALL.split(), "--steps", str(steps), "--seed", str(seed)]
     return Job(tuple(words), configured(words))
 
 
@@ -137,12 +155,16 @@ def test_a_sweep_does_what_is_missing_like_single_runs_do_and_nothing_twice(tmp_
     assert "nothing is left to do" in capfd.readouterr().out
 
 
+ENGINES = ["local", pytest.param("ray", marks=pytest.mark.skipif(find_spec("ray") is None, reason="the extra 'ray' is not installed"))]
+
+
 @pytest.mark.slow
-def test_a_failure_stops_no_other_run_and_ctrl_c_leaves_everything_to_go_on_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_failure_stops_no_other_run_and_ctrl_c_leaves_everything_to_go_on_with(engine: str, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     long = SMALL.replace("--steps 90", "--steps 100000")
     command = [sys.executable, "-m", "emc", "sweep", "--methods", "vdn,vdn --learning-rate 1e30", "--envs", "gridworld"]
-    command += ["--runs", str(runs), "--workers", "2", "--", *long.split()]
+    command += ["--runs", str(runs), "--workers", "2", "--engine", engine, "--", *long.split()]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=Path(__file__).parents[2])
     assert process.stdout is not None
     lines: list[str] = []
@@ -164,4 +186,126 @@ def test_a_failure_stops_no_other_run_and_ctrl_c_leaves_everything_to_go_on_with
     assert not is_finished(good[0])
     assert json.loads((good[0] / "manifest.json").read_text())["config"]["budget"]["steps"] == 100_000
     assert list((good[0] / "checkpoints").iterdir())
-    assert not list(runs.glob("*.log"))
+    assert {path.name for path in runs.iterdir()} == {"gridworld", "sweep.lock"}
+
+
+@pytest.mark.slow
+def test_when_a_sweep_is_killed_its_runs_end_with_it_and_can_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "emc", "sweep", "--methods", "vdn", "--envs", "gridworld", "--runs", str(tmp_path)]
+    command += ["--", *SMALL.replace("--steps 90", "--steps 10000000").split()]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=Path(__file__).parents[2])
+    deadline = time.monotonic() + 120
+    while not (found := list(tmp_path.glob("*/*/*/metrics.jsonl"))) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.kill()
+    process.wait()
+    run = RunDirectory.open(found[0].parent)
+    run.patience = 60  # forever, if it went on by itself
+    with run:
+        assert Survey(tmp_path).find(small(0, 10_000_000)) == run.path
+
+
+@dataclasses.dataclass
+class Scripted:
+    """An attempt that ends as it was told to, once it was looked at."""
+
+    how: End | None
+    stopped: bool = False
+
+    def end(self) -> End | None:
+        return End(STOPPED) if self.stopped else self.how
+
+    def stop(self, at_once: bool = False) -> None:
+        self.stopped = True
+
+
+class ScriptedEngine(Engine):
+    """Two runs at a time, which end one after the other as told."""
+
+    def __init__(self, *ends: End | None):
+        self.ends, self.orders = list(ends), list[Order]()
+
+    def ready(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def check(self, root: Path) -> None: ...
+
+    def room(self) -> int:
+        return 2
+
+    def begin(self, order: Order, place: int) -> Scripted:
+        self.orders.append(order)
+        return Scripted(self.ends.pop(0))
+
+
+LOST = End(1, "its worker was lost", lost=True)
+
+
+@pytest.fixture
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emc.sweeps.engine.LOOK_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_a_run_that_loses_its_worker_is_begun_again_in_the_same_directory(tmp_path: Path) -> None:
+    engine = ScriptedEngine(End(0), LOST, LOST, End(0))
+    results = engine.run([small(0), small(1)], tmp_path, lambda runs: None)
+    assert [one.state for one in results] == [State.DONE, State.DONE]
+    first, *others = [order.run for order in engine.orders]
+    assert first not in others
+    assert len(set(others)) == 1
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_a_run_that_loses_every_worker_without_getting_further_fails_and_stops_no_other(tmp_path: Path) -> None:
+    results = ScriptedEngine(LOST, End(0), *[LOST] * MOST_LOSSES).run([small(0), small(1)], tmp_path, lambda runs: None)
+    assert [(one.state, one.reason) for one in results] == [(State.FAILED, "its worker was lost"), (State.DONE, "")]
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_a_run_that_is_killed_says_by_what(tmp_path: Path) -> None:
+    results = ScriptedEngine(End(-signal.SIGSEGV, "12 / 90 steps"), End(3)).run([small(0), small(1)], tmp_path, lambda runs: None)
+    assert [one.reason for one in results] == ["was killed by SIGSEGV", "ended with code 3"]
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_being_asked_to_stop_begins_no_further_run(tmp_path: Path) -> None:
+    engine = ScriptedEngine(None, None, End(0))
+    asked: list[int] = []
+
+    def ask_once(runs: Sequence[Progress]) -> None:
+        if not asked:
+            asked.append(1)
+            signal.raise_signal(signal.SIGTERM)
+
+    results = engine.run([small(seed) for seed in range(3)], tmp_path, ask_once)
+    assert [one.state for one in results] == [State.MISSING] * 3
+    assert len(engine.orders) == 2
+
+
+class Own(Gridworld):
+    """An environment outside the package."""
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_a_run_of_ones_own_environment_can_go_on_since_the_sweep_names_it(tmp_path: Path) -> None:
+    job = dataclasses.replace(small(0), config=dataclasses.replace(small(0).config, env=Own()))
+    engine = ScriptedEngine(End(0), End(0))
+    engine.run([job, small(1)], tmp_path, lambda runs: None)
+    own, usual = engine.orders
+    assert own.command() == ["train", *job.words, "--runs", str(tmp_path)]
+    Path(own.run).mkdir(parents=True)
+    assert own.command()[:2] == ["resume", own.run]
+    assert own.command()[-2:] == ["--trust", f"{__name__}:Own"]
+    assert usual.resume == ()
+
+
+def test_a_node_that_does_not_share_the_directory_of_runs_refuses(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.lock"
+    file.write_text("7 on here")
+    assert unseen(str(file), "7 on here") == ""
+    assert "choose a directory on shared storage with --runs" in unseen(str(file), "8 on there")
+    order = Order(str(tmp_path / "run"), str(tmp_path), ("vdn", "gridworld"))
+    end = attend(order, (str(tmp_path / "elsewhere" / "sweep.lock"), "7 on here"), {}, str(tmp_path))
+    assert (end.code, end.lost) == (1, False)
+    assert f"does not see {tmp_path / 'elsewhere'}" in end.reason
