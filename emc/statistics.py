@@ -81,8 +81,13 @@ def _wins(mine: Float[np.ndarray, "*samples m 1"], yours: Float[np.ndarray, "*sa
 
 def profile(tables: Tables, thresholds: Float[np.ndarray, " k"]) -> Float[np.ndarray, "*samples k"]:
     """For each threshold the share of runs, over all tasks, that score above it."""
-    together = np.concatenate(tables, axis=-1)
-    return np.stack([np.mean(together > threshold, axis=-1) for threshold in thresholds], axis=-1)
+    order, together = np.argsort(thresholds), np.concatenate(tables, axis=-1)
+    samples, runs, bins = together.shape[:-1], together.shape[-1], len(thresholds) + 1
+    passed = np.searchsorted(np.asarray(thresholds)[order], together).reshape(-1, runs)  # how many thresholds lie below each run
+    counts = np.bincount((passed + bins * np.arange(len(passed))[:, None]).ravel(), minlength=len(passed) * bins).reshape(-1, bins)
+    shares = np.empty((len(passed), len(thresholds)))
+    shares[:, order] = np.cumsum(counts[:, :0:-1], axis=-1)[:, ::-1] / runs  # above the last one, above the one before it, ...
+    return shares.reshape(*samples, len(thresholds))
 
 
 # ------------------------------------------------------------------------------------------------------------- intervals

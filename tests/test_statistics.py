@@ -34,8 +34,11 @@ def test_aggregates_are_those_of_scipy_and_plain_python(numbers: list[list[float
     assert s.mean(given) == pytest.approx(sum(means) / len(means), abs=1e-12)
     assert s.median(given) == pytest.approx(sorted(means)[len(means) // 2] if len(means) % 2 else np.median(means), abs=1e-12)
     assert s.optimality_gap(given) == pytest.approx(sum(1 - min(x, 1) for x in flat) / len(flat), abs=1e-12)
-    for threshold in (-1.0, 0.5):
-        assert s.profile(given, np.array([threshold]))[0] == sum(x > threshold for x in flat) / len(flat)
+    thresholds = [0.5, -1.0, *flat]
+    expected = [sum(x > threshold for x in flat) / len(flat) for threshold in thresholds]
+    assert s.profile(given, np.array(thresholds)).tolist() == expected
+    twice = s.profile([np.stack([row, row - 1.0]) for row in given], np.array([0.5]))
+    assert twice[:, 0].tolist() == [expected[0], sum(x - 1.0 > 0.5 for x in flat) / len(flat)]
 
 
 @hypothesis.settings(max_examples=60, deadline=None)
@@ -108,6 +111,7 @@ def test_hand_computed_aggregates_of_two_tasks() -> None:
     assert s.median(given) == pytest.approx((0.65 + 0.7) / 2)
     assert s.optimality_gap(given) == pytest.approx(1 - (0 + 0.2 + 0.4 + 1 + 0.5 + 0.6 + 0.7 + 1) / 8)
     assert s.profile(given, np.array([-1.0, 0.4, 0.65, 2.0])).tolist() == [1.0, 5 / 8, 3 / 8, 0.0]  # above, not at
+    assert s.profile(given, np.array([0.65, -1.0, 0.65])).tolist() == [3 / 8, 1.0, 3 / 8]  # in any order
     assert s.improvement([scores["a"]], [scores["b"]]) == pytest.approx(4 / 16)
     assert [float(s.percentile(share)(given)) for share in (0.0, 0.5, 1.0)] == pytest.approx([0.0, 0.55, 2.0])
 
