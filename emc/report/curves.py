@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import io
 import json
+import math
 import re
 import weakref
 import zlib
@@ -181,7 +182,7 @@ def tracks(
     """One number of each line, seed by seed; lines where it is not finite are passed over."""
     found: dict[int, list[tuple[int, float, int]]] = {}
     for line in lines:
-        if np.isfinite(number := value(line)):
+        if math.isfinite(number := value(line)):
             found.setdefault(line["seed"], []).append((line["steps"], number, episodes(line)))
     columns = {seed: np.array(rows, float).T for seed, rows in sorted(found.items())}
     return [Curve(seed, steps, values, int(np.sum(counts))) for seed, (steps, values, counts) in columns.items()]

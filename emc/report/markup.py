@@ -19,7 +19,7 @@ def figure(draw: Callable[[Theme], Figure], alt: str, caption: str, vector: bool
         name: uri(as_svg(draw(theme)), "svg+xml") if vector else uri(as_png(draw(theme), palette), "png")
         for name, theme in (("light", LIGHT), ("dark", DARK))
     }
-    images = "".join(f'<img class="{name}" src="{source}" alt="{escape(alt)}">' for name, source in drawn.items())
+    images = "".join(f'<img class="{name}" loading="lazy" src="{source}" alt="{escape(alt)}">' for name, source in drawn.items())
     return f'<figure><div class="scroll" tabindex="0">{images}</div><figcaption>{escape(caption)}</figcaption></figure>'
 
 

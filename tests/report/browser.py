@@ -56,7 +56,7 @@ class Browser:
         for end in (their_in, their_out, *ends, null):
             os.close(end)
         self._own_in, self._own_out = own_in, own_out
-        self._buffer, self._count, self.complaints = b"", 0, list[str]()
+        self._buffer, self._count, self._metering, self.complaints = b"", 0, False, list[str]()
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
@@ -91,6 +91,14 @@ class Browser:
         """Have a window of some size on a screen that prefers light or dark."""
         self._call("Emulation.setEmulatedMedia", session=True, features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._call("Emulation.setDeviceMetricsOverride", session=True, width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def busy_seconds(self) -> float:
+        """Processor time that the page has used so far for scripts, style and layout, which other programs' load does not change much."""
+        if not self._metering:
+            self._call("Performance.enable", session=True, timeDomain="threadTicks")
+            self._metering = True
+        found = {metric["name"]: metric["value"] for metric in self._call("Performance.getMetrics", session=True)["metrics"]}
+        return sum(found[f"{name}Duration"] for name in ("Script", "RecalcStyle", "Layout"))
 
     def screenshot(self) -> bytes:
         """What is to be seen, as PNG."""
