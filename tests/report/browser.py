@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -40,6 +39,8 @@ class Browser:
     """One page of a browser, and what it complained about."""
 
     def __init__(self, executable: str, profile: Path) -> None:
+        import fcntl  # which not every platform has, and those have no such pipe
+
         (their_in, own_out), (own_in, their_out) = os.pipe(), os.pipe()
         # Out of the way of 3 and 4, which the browser expects.
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (their_in, their_out)]

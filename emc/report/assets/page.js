@@ -113,13 +113,11 @@ function figure(caption, ...content) {
   return make("figure", {}, ...content, make("figcaption", {}, caption));
 }
 
-function tableOf(names, rows, marked = () => false) {
+function tableOf(names, rows) {
   const head = make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)));
   const body = rows.map((cells) => {
     const [first, ...rest] = cells.map((cell) => (cell instanceof Node ? cell : document.createTextNode(cell)));
-    const row = make("tr", {}, make("th", { scope: "row" }, first), ...rest.map((cell) => make("td", {}, cell)));
-    row.classList.toggle("differs", marked(cells));
-    return row;
+    return make("tr", {}, make("th", { scope: "row" }, first), ...rest.map((cell) => make("td", {}, cell)));
   });
   return make("div", { class: "scroll", tabindex: "0" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)));
 }
