@@ -3,6 +3,7 @@
 VENV := .venv
 STAMP := $(VENV)/.set-up
 EXTRAS := $(VENV)/.extras
+BROWSER := $(VENV)/.browser
 BIN := $(VENV)/bin
 
 # Two test processes with one XLA thread each are faster than one with two; compiled programs are kept between test runs.
@@ -31,7 +32,7 @@ lint: setup  ## ruff
 types: setup  ## pyright, strict on emc/
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-unit: $(EXTRAS)  ## all tests (PYTEST_ARGS="-m 'not slow'" leaves the slow ones out)
+unit: $(EXTRAS) $(BROWSER)  ## all tests (PYTEST_ARGS="-m 'not slow'" leaves the slow ones out)
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 format: setup  ## rewrite the source in the common layout
@@ -68,3 +69,16 @@ $(EXTRAS): $(STAMP)
 			|| echo "the extra '$$extra' cannot be installed here: its tests will be skipped" >&2; \
 	done
 	@touch $@
+
+# The report page is tested in a real browser. One that is there is used; root on Debian gets one; elsewhere those tests are skipped.
+$(BROWSER): $(STAMP)
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+		if command -v $$name >/dev/null 2>&1; then touch $@; exit 0; fi; \
+	done; \
+	apt='apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=30'; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && $$apt update >/dev/null 2>&1 \
+		&& DEBIAN_FRONTEND=noninteractive $$apt install -y --no-install-recommends chromium >/dev/null 2>&1; then \
+		touch $@; \
+	else \
+		echo "no Chromium here and none can be installed: the tests of the report page in a browser will be skipped" >&2; \
+	fi

@@ -26,7 +26,8 @@ USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated 
   emc resume RUN                             go on from the last checkpoint, bit for bit
   emc evaluate RUN [--episodes N]            complete greedy episodes with the trained agents
   emc render RUN [--out FILE]                an episode of the trained agents as a GIF
-  emc report RUN ... [--out FILE]            one self-contained page: curves, heat maps, an episode, the configuration
+  emc report DIR ... [--out FILE]            one self-contained page about all runs in there: a table, curves, a page for each run
+  emc report DIR ... --watch [--port N]      the same page on a loopback address, made anew while runs go on
   emc export RUN ... [--out FILE]            the tests of runs in the JSON format of marl-eval
   emc plan METHOD ENV [--field value ...]    bytes of replay, memory and networks, before anything is compiled
   emc methods                                the methods, a line each
@@ -41,6 +42,7 @@ runs/gridworld/emc-vdn/20260101-120000-abc123.
 
 
 MOST_SEEDS, MOST_EPISODES = 1_000, 100_000
+EPISODE = "episode.gif"  # in a run directory
 SIDE_BY_SIDE = 256  # episodes that `evaluate` plays at once
 
 
@@ -488,7 +490,7 @@ class RenderFlags:
 def render(words: list[str]) -> None:
     flags = _parse("emc render RUN", RenderFlags, _take(words, "RUN"))
     prepare_jax()
-    print(_rendered(Path(words[0]), flags.out or Path(words[0]) / "episode.gif", flags.seed, flags.trained_seed, flags.vision))
+    print(_rendered(Path(words[0]), flags.out or Path(words[0]) / EPISODE, flags.seed, flags.trained_seed, flags.vision))
 
 
 def _rendered(run: Path, out: Path, seed: int = 0, trained_seed: int | None = None, vision: int | None = None) -> Path:
@@ -509,15 +511,57 @@ def _rendered(run: Path, out: Path, seed: int = 0, trained_seed: int | None = No
 
 @dataclasses.dataclass(frozen=True)
 class ReportFlags:
-    """One self-contained page about one or several runs."""
+    """One self-contained page about one or several runs, or about all runs in a directory.
 
-    out: Path | None = None  # default: report.html in the run directory, or here for several runs
+    With --watch the page is not written but served on a loopback address, and made anew while runs go on, until Ctrl-C.
+    """
+
+    out: Path | None = None  # default: report.html in the directory, or here for several
+    episodes: int = 4  # runs that get an animated episode, the best of each method first; with --watch only those rendered before
+    watch: bool = False
+    port: int = 8642  # of --watch; 0: any that is free
 
 
 def report(words: list[str]) -> None:
-    runs, out = _runs_and_out("report", ReportFlags, words)
-    prepare_jax()
-    print(_reported(runs, out))
+    from emc.report.site import Site
+
+    values, roots = _selections([word for word in words if word != "--watch"], {"out", "episodes", "port"})
+    unknown = [word for word in roots if word.startswith("-")]
+    given = [word for name, value in values.items() for word in (f"--{name}", value)]
+    flags: ReportFlags = _parse("emc report DIR ...", ReportFlags, [*given, *unknown])
+    if not roots:
+        raise UserError("RUN expected: name one or several run directories, or a directory that holds some. See emc --help")
+    if flags.episodes < 0:
+        raise UserError(f"--episodes {flags.episodes} must be at least 0")
+    paths = [Path(root) for root in roots]
+    if "--watch" not in words:
+        if "port" in values:
+            raise UserError("--port belongs to --watch, which serves the page instead of writing it")
+        prepare_jax()
+        print(_reported(paths, flags.out, flags.episodes))
+        return
+    if flags.out is not None:
+        raise UserError("--watch serves the page and writes no file: leave out either --watch or --out")
+    _watched(Site(paths), flags)
+
+
+def _watched(site: Any, flags: ReportFlags) -> None:
+    """Serve until Ctrl-C."""
+    import threading
+
+    from emc.report.watch import Watch
+
+    for root in site.roots:
+        if not root.is_dir():
+            raise UserError(f"{root}: no such directory. Name a run directory, or one that holds some or will.")
+
+    def say(line: str) -> None:
+        print(f"emc: left out: {line}", file=sys.stderr, flush=True)
+
+    watch = Watch(site, flags.port, lambda runs: _rendered_before(runs, flags.episodes), say)
+    print(f"{watch.address} (Ctrl-C ends it)", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        watch.run(threading.Event())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -550,20 +594,43 @@ def _runs_and_out(command: str, kind: Any, words: list[str]) -> tuple[list[Path]
     return [Path(run) for run in runs], Path(chosen["out"]) if chosen.get("out") else None
 
 
-def _reported(paths: list[Path], out: Path | None) -> Path:
+def _reported(paths: list[Path], out: Path | None, episodes: int) -> Path:
     from emc.report.page import write_report
-    from emc.runs.directory import RunDirectory
+    from emc.report.site import Site
 
-    runs = [RunDirectory.open(path) for path in paths]
+    site = Site(paths)
+    runs = site.runs()
+    for problem in site.problems:
+        print(f"emc: left out: {problem}", file=sys.stderr)
+    if not runs:
+        raise UserError(f"{', '.join(map(str, paths))}: no runs in there. Name run directories, or a directory that holds some.")
     out = out or (paths[0] / "report.html" if len(paths) == 1 else Path("report.html"))
-    animations: dict[Path, Path] = {}
-    for run in runs:
+    write_report(runs, out, _episodes(runs, episodes))
+    return out
+
+
+def _episodes(runs: Sequence[Any], most: int) -> dict[Path, Path]:
+    """Animated episodes of some runs, the best of each method first."""
+    from emc.report.site import best_first
+
+    playable = [run for run in best_first(runs) if run.steps()] if most else []
+    if most and not playable:
+        print("no animation: there is no checkpoint to play from", file=sys.stderr)
+    found: dict[Path, Path] = {}
+    for run in playable[:most]:
         try:
-            animations[run.path] = _rendered(run.path, run.path / "episode.gif")
+            found[run.path] = _rendered(run.path, run.path / EPISODE)
         except UserError as error:  # the page is worth having without an episode
             print(f"no animation: {error}", file=sys.stderr)
-    write_report(runs, out, animations)
-    return out
+    return found
+
+
+def _rendered_before(runs: Sequence[Any], most: int) -> dict[Path, Path]:
+    """Episodes that are there already: rendering others would take the machine from those who train."""
+    from emc.report.site import best_first
+
+    there = [run.path for run in (best_first(runs) if runs else []) if (run.path / EPISODE).exists()]
+    return {path: path / EPISODE for path in there[:most]}
 
 
 NUMBERS = ("gamma", "epsilon", "optimiser", "learning_rate", "gradient_clip", "batch_episodes", "episodes_per_update", "target_interval")
@@ -678,7 +745,7 @@ def demo(words: list[str]) -> None:
     flags = _parse("emc demo", DemoFlags, words)
     prepare_jax()
     run = run_demo(flags.runs, flags.seed, flags.steps)
-    print(f"open this page: {_reported([run], None).resolve()}")
+    print(f"open this page: {_reported([run], None, 1).resolve()}")
 
 
 def prepare_jax() -> None:

@@ -11,10 +11,13 @@ method's preset and from the other runs. Equal methods have equal colours, dashe
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import itertools
 import json
+import math
 import re
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -27,7 +30,7 @@ from emc.envs.registry import TASKS
 from emc.errors import UserError
 from emc.methods import PRESETS
 from emc.runs import RunDirectory, read_metrics
-from emc.runs.config import to_json
+from emc.runs.config import RunConfig, to_json
 from emc.runs.directory import METRICS
 from emc.runs.session import config_of
 
@@ -71,6 +74,11 @@ class Group:
     left_out: tuple[int, ...] = ()  # seeds found in more than one run; only the longest counts
 
     @property
+    def differs(self) -> str:
+        """What the label says beside the method's name."""
+        return self.label.removeprefix(self.method_name).strip(", ")
+
+    @property
     def final(self) -> Float[np.ndarray, " seeds"]:
         """The last score of each seed."""
         return np.array([curve.values[-1] for curve in self.curves])
@@ -93,10 +101,9 @@ def group_runs(runs: Sequence[RunDirectory]) -> list[Group]:
 
 
 def _group(label: str, runs: list[RunDirectory]) -> Group:
-    env = environment_of(runs[0])
-    lines = [read_lines(run) for run in runs]
-    winnable = env.spec.winnable if env is not None else any(any(line.get("won", ())) for same in lines for line in same)
-    found = [curve for same in lines for curve in scores(same, winnable)]
+    env, every = environment_of(runs[0]), [measured(run) for run in runs]
+    winnable = env.spec.winnable if env is not None else any(np.any(curve.values) for same in every for curve in same.wins)
+    found = [curve for same in every for curve in same.scores(winnable)]
     longest = {curve.seed: curve for curve in sorted(found, key=lambda curve: curve.steps[-1])}
     repeated = tuple(sorted(seed for seed in longest if sum(curve.seed == seed for curve in found) > 1))
     return Group(*_names(runs[0]), label, winnable, tuple(runs), tuple(longest[seed] for seed in sorted(longest)), repeated)
@@ -104,11 +111,47 @@ def _group(label: str, runs: list[RunDirectory]) -> Group:
 
 def environment_of(run: RunDirectory) -> Drawn | None:
     """The environment of a run; None if this version of emc cannot make it, or it cannot be drawn."""
-    try:
-        env = config_of(run).env
-        return env if isinstance(env, Drawn) else None
-    except UserError:
-        return None
+    config = _config(run)
+    return config.env if config is not None and isinstance(config.env, Drawn) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What pictures need of a run's metrics, which is far less than its lines."""
+
+    wins: tuple[Curve, ...]  # win rates of tests
+    returns: tuple[Curve, ...]  # mean returns of tests
+    training: Mapping[str, tuple[Curve, ...]]  # the fields of PANELS
+    episodes: Mapping[int, int]  # of training, by seed
+    steps: Mapping[int, int]  # how far each seed got
+
+    def scores(self, winnable: bool) -> tuple[Curve, ...]:
+        """The score of every evaluation, seed by seed."""
+        return self.wins if winnable else self.returns
+
+
+def measured(run: RunDirectory) -> Measured:
+    """The metrics of a run; read again only when the file has changed."""
+    path = run.path / METRICS
+    stamp = (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else None
+    if run not in _MEASURED or _MEASURED[run][0] != stamp:
+        _MEASURED[run] = stamp, _measure(read_lines(run))
+    return _MEASURED[run][1]
+
+
+def _measure(lines: Sequence[Mapping[str, Any]]) -> Measured:
+    train = [line for line in lines if line.get("kind") == "train"]
+    fields = dict.fromkeys(field for _, _, wanted in PANELS for field, _, _ in wanted)
+    return Measured(
+        wins=tuple(scores(lines, winnable=True)),
+        returns=tuple(scores(lines, winnable=False)),
+        training={field: tuple(tracks(train, lambda line, f=field: line.get(f, np.nan))) for field in fields},
+        episodes={line["seed"]: line.get("episodes", 0) for line in train},
+        steps={line["seed"]: line["steps"] for line in lines},
+    )
+
+
+_MEASURED: weakref.WeakKeyDictionary[RunDirectory, tuple[tuple[int, int] | None, Measured]] = weakref.WeakKeyDictionary()
 
 
 def read_lines(run: RunDirectory) -> list[dict[str, Any]]:
@@ -141,7 +184,7 @@ def tracks(
     """One number of each line, seed by seed; lines where it is not finite are passed over."""
     found: dict[int, list[tuple[int, float, int]]] = {}
     for line in lines:
-        if np.isfinite(number := value(line)):
+        if math.isfinite(number := value(line)):
             found.setdefault(line["seed"], []).append((line["steps"], number, episodes(line)))
     columns = {seed: np.array(rows, float).T for seed, rows in sorted(found.items())}
     return [Curve(seed, steps, values, int(np.sum(counts))) for seed, (steps, values, counts) in columns.items()]
@@ -486,11 +529,16 @@ def _task_changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]
 def nearest_preset(run: RunDirectory) -> tuple[str, Any]:
     """What the preset that a run's method is nearest to is called, and its configuration; None if no preset has the name."""
     name = _names(run)[1]
-    known = {preset: to_json(table[name].method) for preset, table in PRESETS.items() if name in table}
+    known = _presets(name)
     if not known:
         return name, None
     preset = min(known, key=lambda preset: len([*differences(configuration(run).get("method"), known[preset])]))
     return (name if preset == next(iter(PRESETS)) else f"{name} ({preset})"), known[preset]
+
+
+@functools.cache
+def _presets(method_name: str) -> Mapping[str, Any]:
+    return {preset: to_json(table[method_name].method) for preset, table in PRESETS.items() if method_name in table}
 
 
 def task_title(groups: Sequence[Group]) -> str:
@@ -503,8 +551,13 @@ def task_title(groups: Sequence[Group]) -> str:
 
 def usual_environment(run: RunDirectory) -> Any:
     """The default configuration of a run's environment; None if there is no task of that name."""
-    task = TASKS.get(_names(run)[0])
-    return to_json(task.make()) if task else None
+    name = _names(run)[0]
+    return _usual_environment(name) if name in TASKS else None
+
+
+@functools.cache
+def _usual_environment(env_name: str) -> Any:
+    return to_json(TASKS[env_name].make())
 
 
 def differences(found: Any, usual: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
@@ -543,11 +596,25 @@ def at(value: Any, *path: str) -> Any:
 
 def configuration(run: RunDirectory) -> dict[str, Any]:
     """Every field of a run; those that are younger than the run have their defaults."""
-    try:
-        return cast(dict[str, Any], to_json(config_of(run)))
-    except UserError:
-        config = run.manifest.get("config")
-        return cast(dict[str, Any], config) if isinstance(config, dict) else {}
+    if run not in _CONFIGURATIONS:
+        config, asked = _config(run), run.manifest.get("config")
+        _CONFIGURATIONS[run] = to_json(config) if config is not None else cast(dict[str, Any], asked) if isinstance(asked, dict) else {}
+    return _CONFIGURATIONS[run]
+
+
+def _config(run: RunDirectory) -> RunConfig | None:
+    """What a run was asked to do; None if this version of emc cannot make it."""
+    if run not in _CONFIGS:
+        try:
+            _CONFIGS[run] = config_of(run)
+        except UserError:
+            _CONFIGS[run] = None
+    return _CONFIGS[run]
+
+
+# A manifest is written once, and comparing many runs asks for each of them many times.
+_CONFIGS: weakref.WeakKeyDictionary[RunDirectory, RunConfig | None] = weakref.WeakKeyDictionary()
+_CONFIGURATIONS: weakref.WeakKeyDictionary[RunDirectory, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def _names(run: RunDirectory) -> tuple[str, str]:

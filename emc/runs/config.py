@@ -7,6 +7,7 @@ has said to trust, so reading a stranger's manifest constructs nothing else.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from types import UnionType
@@ -79,18 +80,27 @@ def _check_trusted(source: str) -> None:
 
 
 def _types() -> Mapping[str, Callable[..., Any]]:
+    return {**_part_types(), **{task.kind.__name__: task.kind for task in TASKS.values()}, "Hosted": Hosted, "JaxMARL": JaxMARL}
+
+
+@functools.cache
+def _part_types() -> Mapping[str, Callable[..., Any]]:
     modules = (curiosity, losses, memory, mixers, optimisers, policies, sampling, schedules)
     found: dict[str, Callable[..., Any]] = {"RunConfig": RunConfig, "Method": Method, "Budget": Budget}
-    found |= {name: kind for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and is_dataclass(kind)}
-    return found | {task.kind.__name__: task.kind for task in TASKS.values()} | {"Hosted": Hosted, "JaxMARL": JaxMARL}
+    return found | {
+        name: kind for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and is_dataclass(kind)
+    }
 
 
 def _check_types(kind: Callable[..., Any], fields: Mapping[str, Any]) -> None:
     """Refuse a record with a field of another type than it says, which a damaged or hand-written manifest may hold."""
-    hints = get_type_hints(kind) if isinstance(kind, type) else {}
+    hints = _hints(kind) if isinstance(kind, type) else {}
     for name, value in fields.items():
         if not _fits(value, hints.get(name, Any)):
             raise RunError(f"the run's manifest cannot be used: {name} of {kind.__name__} is {value!r:.80}")
+
+
+_hints = functools.cache(get_type_hints)  # a directory of many runs asks for the same few types over and over
 
 
 def _fits(value: Any, hint: Any) -> bool:

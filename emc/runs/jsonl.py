@@ -20,6 +20,7 @@ from emc.errors import RunError
 
 TAIL_BYTES = 1 << 16  # in which the last line is looked for
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+SPELT = (b"NaN", b"Infinity", b"\\")  # a line with none of these holds no such number, however it is spelt
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -37,7 +38,8 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
             value = None
         if not isinstance(value, dict):
             raise RunError(f"{path}, line {number}: not a JSON object, the file is damaged. Remove that line to read the rest.")
-        lines.append(revived(cast(dict[str, Any], value)))
+        known = cast(dict[str, Any], value)
+        lines.append(revived(known) if any(word in line for word in SPELT) else known)
     return lines
 
 

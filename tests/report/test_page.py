@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import io
 import json
 import math
+import os
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from emc.errors import UserError
 from emc.methods import make_method
 from emc.report.curves import scores
-from emc.report.page import reached, write_report
+from emc.report.page import Memo, build_page, write_report
+from emc.report.records import summary
+from emc.report.tasks import reached
 from emc.runs import RunDirectory
 from emc.sampling import Uniform
-from tests.report.fabricate import MACHINE, evaluation, new_run, plausible_run, win_rates
+from emc.training.loop import Budget
+from tests.report.fabricate import MACHINE, evaluation, new_run, plausible_run, snapshot, training, win_rates
 
 HOSTILE = "</code></title><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;{body}{title}"
-VOID = {"meta", "img", "source", "br"}
+VOID = {"meta", "img", "source", "br", "input"}
 
 
 class Page(HTMLParser):
@@ -31,6 +38,7 @@ class Page(HTMLParser):
 
     def __init__(self, document: str) -> None:
         super().__init__()
+        self.inside = {"style": list[str](), "script": list[str]()}
         self.tags: list[tuple[str, dict[str, str]]] = []
         self.text = ""
         self.open: list[str] = []
@@ -47,7 +55,19 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text += data if self.open[-1:] != ["style"] else ""
+        (self.inside[self.open[-1]].append if self.open[-1:] and self.open[-1] in self.inside else self.read)(data)
+
+    def read(self, data: str) -> None:
+        self.text += data
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the pages of single runs are drawn from."""
+        return json.loads(self.inside["script"][0])
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        return [*self.data["runs"].values()]
 
     def values(self, tag: str, attribute: str) -> list[str]:
         return [attrs[attribute] for name, attrs in self.tags if name == tag and attribute in attrs]
@@ -55,7 +75,9 @@ class Page(HTMLParser):
     @property
     def loaded(self) -> list[str]:
         """Whatever a browser would fetch."""
-        return self.values("img", "src") + self.values("source", "srcset") + self.values("link", "href") + self.values("script", "src")
+        pictures = [picture for run in self.runs if run["episode"] for picture in run["episode"].values()]
+        pictures += [ground["image"] for ground in self.data["outlines"].values()]
+        return self.values("img", "src") + self.values("link", "href") + self.values("script", "src") + pictures
 
 
 def gif(path: Path) -> Path:
@@ -92,10 +114,20 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Page:
 def test_the_page_loads_nothing_from_anywhere(comparison: Page) -> None:
     assert comparison.loaded
     assert all(reference.startswith("data:image/") for reference in comparison.loaded)
-    assert all(link.startswith("#run-") for link in comparison.values("a", "href"))
-    assert not {tag for tag, _ in comparison.tags} & {"script", "link", "iframe", "object", "embed", "form", "base"}
+    assert sorted(link.removeprefix("#") for link in comparison.values("a", "href")) == sorted(comparison.data["runs"])
+    assert not {tag for tag, _ in comparison.tags} & {"link", "iframe", "object", "embed", "form", "base"}
+
+
+def test_the_page_runs_nothing_but_its_own_script(comparison: Page) -> None:
+    def digest(text: str) -> str:
+        return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+    assert [attrs.get("type") for tag, attrs in comparison.tags if tag == "script"] == ["application/json", None]
+    assert not [attrs for _, attrs in comparison.tags if "style" in attrs]  # the policy would forbid them
     policy = next(attrs["content"] for tag, attrs in comparison.tags if attrs.get("http-equiv") == "Content-Security-Policy")
-    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    style, (_, script) = comparison.inside["style"][0], comparison.inside["script"]
+    own = f"style-src '{digest(style)}'; script-src '{digest(script)}'"
+    assert policy == f"default-src 'none'; img-src data:; {own}; base-uri 'none'"
 
 
 def test_every_image_can_be_decoded_and_is_described_in_words(comparison: Page) -> None:
@@ -110,29 +142,101 @@ def test_every_image_can_be_decoded_and_is_described_in_words(comparison: Page) 
             Image.open(io.BytesIO(data)).load()
     assert kinds.count("svg+xml") == 2  # the curves, light and dark
     assert kinds.count("gif") == 1
-    assert kinds.count("png") == 1 + 2 + 2  # the still frame; the maps and the diagnostics of one run, light and dark
+    assert kinds.count("png") == 1 + 1  # the still frame, and the outlines over the maps
     described = [attrs.get("alt", "") for tag, attrs in comparison.tags if tag == "img"]
     assert all(len(alt) > 20 for alt in described)
 
 
 def test_text_from_a_manifest_is_never_markup(comparison: Page) -> None:
     assert not [attrs for _, attrs in comparison.tags if any(name.startswith("on") for name in attrs)]
-    assert comparison.text.count(HOSTILE) > 8
+    assert comparison.text.count(HOSTILE) > 3
+    assert json.dumps(comparison.runs[2]).count("onerror") > 8
     assert comparison.text.count("emc training report") == 1
 
 
 def test_several_runs_are_compared_in_one_table(comparison: Page) -> None:
-    for words in ("3 methods on gridworld", "emc-vdn, uniform replay", "Final median [25–75%]", "First at 90%", "3 runs, 5 seeds"):
+    for words in ("2 methods on gridworld", "emc-vdn, uniform replay", "Final median [25–75%]", "First at 90%", "3 runs, 5 seeds"):
         assert words in comparison.text
-    assert len(comparison.values("h2", "id")) == 3
+    assert len(comparison.runs) == 3
 
 
-def test_every_field_of_the_configuration_is_shown(comparison: Page) -> None:
-    for words in ("predictor_learning_rate", "new_priority", "evaluate_every", "win_reward", "parallel_envs", "Prioritised"):
-        assert words in comparison.text
-    assert "preset: Prioritised" in comparison.text
-    assert "emc-marl 0.1.0, commit 0123456789abcdef" in comparison.text
-    assert "emc train emc-vdn gridworld --seeds 0" in comparison.text
+def test_every_field_of_the_configuration_is_there(comparison: Page) -> None:
+    first, uniform, _ = comparison.runs
+    fields = dict(first["fields"][0])
+    for path in ("method.curiosity.predictor_learning_rate", "method.replay.new_priority", "budget.evaluate_every", "env.win_reward"):
+        assert path in fields
+    assert fields["method.replay"] == "Prioritised"
+    assert dict(first["fields"][1])["packages.jax"] == "0.10.2"
+    assert (first["preset"], uniform["preset"]) == ([], [["method.replay", "Prioritised"]])
+    assert first["source"].startswith("With emc-marl 0.1.0, commit 0123456789abcdef")
+    assert first["command"] == "emc train emc-vdn gridworld --seeds 0"
+
+
+def test_a_runs_curves_are_the_median_and_quartiles_of_its_seeds(tmp_path: Path) -> None:
+    lines = [line for seed in range(3) for line in win_rates(seed, {30: 0.0, 1000: 0.1 * seed, 2000: 0.2 * seed})]
+    lines += [training(seed, 2000, loss=1.0 + seed, q=0.0) for seed in range(3)]
+    (run,) = report([new_run(tmp_path, lines, seeds=(0, 1, 2))], tmp_path).runs
+    (scored,) = run["score"]
+    assert (scored["low"], scored["median"], scored["high"]) == ([0, 0.05, 0.1], [0, 0.1, 0.2], [0, 0.15, 0.3])
+    assert run["grids"][scored["grid"]] == [30, 1000, 2000]
+    assert run["seeds"][2] == ["2", "2,000", "40%", "40%"]
+    panels = {panel["title"]: panel["lines"] for panel in run["panels"]}
+    assert panels["Loss"][0]["median"] == [2]
+    assert "Value and its target" not in panels  # zero throughout
+
+
+def test_long_curves_are_thinned_from_the_first_to_the_last_point(tmp_path: Path) -> None:
+    lines = win_rates(0, {30 + 1000 * k: k / 999 for k in range(1000)}, episodes=1000)
+    (run,) = report([new_run(tmp_path, lines)], tmp_path).runs
+    (scored,) = run["score"]
+    assert len(scored["median"]) == len(run["grids"][0]) == 300
+    assert (run["grids"][0][0], run["grids"][0][-1]) == (30, 999_030)
+    assert (scored["median"][0], scored["median"][-1]) == (0, 1)
+
+
+def test_a_runs_maps_are_its_cells_under_the_outlines_of_its_ground(tmp_path: Path) -> None:
+    visits = np.zeros((11, 12))
+    visits[3, 4] = 7
+    maps = [snapshot(0, steps, visits) for steps in (1000, 2000)]
+    page = report(
+        [new_run(tmp_path, [], maps), new_run(tmp_path, [], maps, seeds=(1,)), new_run(tmp_path, env_name="two-step-game")], tmp_path
+    )
+    first, _, without = page.runs
+    assert [phase["name"] for phase in first["maps"]["phases"]] == ["early", "late"]
+    cells = first["maps"]["phases"][0]["visits"]
+    assert (len(cells), len(cells[0]), cells[3][4], cells[0][0]) == (11, 12, 7, None)
+    assert first["maps"]["phases"][0]["bonus"] is None  # nothing was ever paid
+    assert without["maps"] is None
+    assert [*page.data["outlines"]] == [first["maps"]["outlines"]]  # one for both
+    left, right, top, bottom = page.data["outlines"][first["maps"]["outlines"]]["view"]
+    assert left < 0 < 11 < right
+    assert top < 0 < 10 < bottom
+
+
+@pytest.mark.parametrize("line", ['{"seed": 0, "steps": 10}', '{"seed": 0, "steps": 10, "visits": 1, "bonus": "x", "bonus_visits": []}'])
+def test_maps_that_are_none_are_refused_in_one_line(tmp_path: Path, line: str) -> None:
+    run = new_run(tmp_path)
+    (run.path / "maps.jsonl").write_text(line + "\n")
+    with pytest.raises(UserError, match=r"its maps are not as emc writes them\. Remove maps\.jsonl"):
+        report([run], tmp_path)
+
+
+def test_what_has_become_of_a_run_is_told(tmp_path: Path) -> None:
+    def state(run: RunDirectory) -> str:
+        return summary(run, winnable=True).state
+
+    lines, budget = win_rates(0, {30: 0.0, 2000: 0.5}), Budget(steps=2000)
+    assert state(new_run(tmp_path, lines, budget=budget)) == "finished"
+    begun = new_run(tmp_path, lines)
+    assert state(begun) == "running"  # its lock is there and it has just written
+    for path in begun.path.iterdir():
+        os.utime(path, (0, 0))
+    assert state(begun) == "unfinished"
+    with begun:
+        begun.append([{"steps": 2000, "reason": "enough"}], "end.jsonl")
+    assert state(begun) == "goal reached"
+    both = new_run(tmp_path, lines + win_rates(1, {30: 0.0}), seeds=(0, 1), budget=budget)
+    assert state(both) == "running"  # one seed is behind
 
 
 def test_the_result_is_said_in_words_and_numbers(tmp_path: Path) -> None:
@@ -141,7 +245,7 @@ def test_the_result_is_said_in_words_and_numbers(tmp_path: Path) -> None:
     assert "emc-vdn wins 90% of its greedy test episodes after 2,000 steps (median of 3 seeds, middle half 70–95%)." in page.text
     assert "1 run, 3 seeds, 9 evaluations, 90 test episodes." in page.text
     assert "1k (2 of 3 seeds)" in page.text
-    assert "2,000 of 505,000: not finished" in page.text
+    assert dict(page.runs[0]["facts"])["Steps"] == "2,000 of 505,000: still running"
     assert "smoothed" not in page.text
 
 
@@ -171,7 +275,7 @@ def test_a_run_without_any_metrics_still_has_a_page(tmp_path: Path) -> None:
         path.unlink()
     page = report([run], tmp_path)
     assert "Nothing has been evaluated on gridworld yet." in page.text
-    assert "No command was recorded" in page.text
+    assert page.runs[0]["command"] == ""
     assert page.loaded == []
 
 
@@ -206,3 +310,30 @@ def test_the_first_good_evaluation_is_found() -> None:
     assert reached(curve, 0.9) == 1000
     assert reached(curve, 0.95) == 3000
     assert reached(curve, 1.1) == math.inf
+
+
+def test_only_what_has_changed_is_made_again() -> None:
+    memo, made = Memo(), list[str]()
+
+    def make(value: str) -> str:
+        made.append(value)
+        return value
+
+    assert [memo("a", source, lambda s=source: make(f"a{s}")) for source in (1, 1, 2)] == ["a1", "a1", "a2"]
+    assert memo("b", 1, lambda: make("b")) == "b"
+    assert made == ["a1", "a2", "b"]
+
+
+def test_a_page_made_again_from_memory_is_the_same_page(tmp_path: Path) -> None:
+    memo, runs = Memo(), [plausible_run(tmp_path, evaluations=5, snapshots=2, seeds=(seed,)) for seed in (0, 1)]
+    first = build_page(runs, memo=memo)
+    assert build_page(runs, memo=memo) == first
+    with runs[0]:
+        runs[0].append(win_rates(0, {900_000: 0.3}))
+    again = build_page(runs, memo=memo)
+    assert again == build_page(runs)
+    assert again != first
+
+
+def test_no_runs_yet_is_a_page_too() -> None:
+    assert "No runs yet" in Page(build_page([])).text

@@ -1,0 +1,319 @@
+"""One run as plain data: what the page's table says of it, and what its own page is drawn from in the browser.
+
+Drawing every run here would take a second for each of them and make the page large, so the numbers go into the page instead: curves
+thinned to as many points as a screen can show, with four digits, and the cells of the maps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Float
+
+from emc.envs.base import Drawn
+from emc.errors import UserError
+from emc.report.curves import (
+    DARK,
+    LIGHT,
+    PANELS,
+    Curve,
+    Group,
+    at,
+    colour_of,
+    configuration,
+    count,
+    differences,
+    environment_of,
+    measured,
+    middle_half,
+    nearest_preset,
+    usual_environment,
+)
+from emc.report.heatmaps import Phase, phases, read_maps, was_paid
+from emc.report.markup import between, score, uri
+from emc.runs import RunDirectory
+from emc.runs.directory import CHECKPOINTS, LOCK
+from emc.runs.jsonl import last_line
+from emc.runs.session import END, SPEED
+
+Json = dict[str, Any]
+SCORES, DIAGNOSTICS = 300, 120  # points of a curve, at most
+FRESH = 15 * 60  # seconds since a run wrote anything, after which it does not count as running
+FINISHED, GOAL, RUNNING, UNFINISHED = "finished", "goal reached", "running", "unfinished"
+SHORT = {GOAL: "ended there, its goal was reached", RUNNING: "still running", UNFINISHED: "not finished"}  # of the steps asked for
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """A run in a few numbers; None where they are not known."""
+
+    id: str
+    seeds: str
+    steps: int
+    asked: int | None
+    state: str
+    final: float | None  # the median over seeds, as in the curves
+    best: float | None
+    speed: float | None  # steps per second and seed, tests included
+    begun: str
+
+
+def summary(run: RunDirectory, winnable: bool) -> Summary:
+    """What the table of all runs says of one."""
+    found = measured(run)
+    curves = found.scores(winnable)
+    return Summary(
+        id=str(run.manifest.get("id")),
+        seeds=kind(at(run.manifest, "config", "seeds")),
+        steps=max(found.steps.values(), default=0),
+        asked=_asked(run),
+        state=state_of(run),
+        final=float(np.median([curve.values[-1] for curve in curves])) if curves else None,
+        best=float(np.nanmax(middle_half(curves).median)) if curves else None,
+        speed=_speed(run),
+        begun=str(run.manifest.get("created"))[:16].replace("T", " "),
+    )
+
+
+def stamp(run: RunDirectory) -> tuple[Any, ...]:
+    """Changes whenever the run does."""
+    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(run.path.glob("*.json*")))
+
+
+def state_of(run: RunDirectory) -> str:
+    """What has become of a run. Its lock is not tried: a run that begins in that moment would be turned away."""
+    end, asked, slowest = last_line(run.path / END), _asked(run), min(measured(run).steps.values(), default=0)
+    if end is not None or (asked is not None and slowest >= asked):
+        return GOAL if end is not None and end.get("reason") == "enough" else FINISHED
+    written = [path.stat().st_mtime for path in (*run.path.glob("*.jsonl"), run.path / CHECKPOINTS, run.path / LOCK) if path.exists()]
+    return RUNNING if (run.path / LOCK).exists() and time.time() - max(written) < FRESH else UNFINISHED
+
+
+def _asked(run: RunDirectory) -> int | None:
+    steps = at(run.manifest, "config", "budget", "steps")
+    return steps if isinstance(steps, int) else None
+
+
+def _speed(run: RunDirectory) -> float | None:
+    line = last_line(run.path / SPEED) or {}
+    steps, seconds = line.get("steps_since_start"), line.get("seconds")
+    return steps / seconds if isinstance(steps, int) and isinstance(seconds, float) and seconds > 0 else None
+
+
+def record(run: RunDirectory, group: Group, known: Summary, gif: Path | None) -> Json:
+    """What the page of one run shows."""
+    grids: list[list[int]] = []
+    return {
+        "name": f"{group.label} on {group.env_name}",
+        "id": known.id,
+        "facts": _facts(run, known),
+        "percent": group.winnable,
+        "score": _score_lines(run, group, grids),
+        "seeds": _seeds(run, group),
+        "episode": None if gif is None else _episode(gif),
+        "maps": _maps(run),
+        "panels": _panels(run, grids),
+        "grids": grids,  # steps, which most curves of a run share
+        "fields": [[*_fields(run, ["config"])], [*_fields(run, sorted(run.manifest.keys() - {"config"}))]],
+        "preset": _changed(run),
+        "source": _source(run),
+        "command": str(run.manifest.get("command") or ""),
+    }
+
+
+def _facts(run: RunDirectory, known: Summary) -> list[tuple[str, str]]:
+    machine, found = run.manifest.get("machine"), measured(run)
+    short = f" of {known.asked:,}: {SHORT.get(known.state, known.state)}" if known.asked is not None and known.steps < known.asked else ""
+    return [
+        ("Seeds", known.seeds),
+        ("Steps", f"{known.steps:,}{short}"),
+        ("Training episodes", between([*found.episodes.values()] or [0]) + (" per seed" if len(found.episodes) > 1 else "")),
+        ("Test episodes", f"{sum(curve.episodes for curve in found.returns):,}"),
+        ("Speed, tests included", "unknown" if known.speed is None else f"{known.speed:,.0f} steps/s per seed"),
+        ("Device", f"{kind(at(machine, 'device', 'kind'))}, {kind(at(machine, 'platform'))}"),
+        ("Begun (UTC)", known.begun),
+    ]
+
+
+# Curves.
+
+
+def _score_lines(run: RunDirectory, group: Group, grids: list[list[int]]) -> list[Json]:
+    curves, colours = measured(run).scores(group.winnable), [colour_of(group.method_name, theme) for theme in (LIGHT, DARK)]
+    return [{"name": "", "colours": colours} | _band(curves, SCORES, grids)] if curves else []
+
+
+def _panels(run: RunDirectory, grids: list[list[int]]) -> list[Json]:
+    """What training looked like inside; a number that is absent or zero throughout belongs to a part that the method has not."""
+    found, panels = measured(run).training, list[Json]()
+    for title, unit, wanted in PANELS:
+        lines = [
+            {"name": name, "colours": [theme.contrast.get(colour, colour) for theme in (LIGHT, DARK)]}
+            | _band(found[field], DIAGNOSTICS, grids)
+            for field, name, colour in wanted
+            if any(np.any(curve.values) for curve in found[field])
+        ]
+        panels += [{"title": title, "unit": unit, "log": "log" in unit, "lines": lines}] if lines else []
+    return panels
+
+
+def _band(curves: Sequence[Curve], most: int, grids: list[list[int]]) -> Json:
+    """Median and middle half of some seeds, at their steps or, where there are more than a screen can show, at some of them."""
+    steps = max(curves, key=lambda curve: curve.steps[-1]).steps
+    chosen = steps[np.unique(np.linspace(0, len(steps) - 1, most).round().astype(int))] if len(steps) > most else steps
+    band, grid = middle_half(curves, chosen), [int(step) for step in chosen]
+    if grid not in grids:
+        grids.append(grid)
+    found: Json = {"grid": grids.index(grid), "median": _rounded(band.median)}
+    if len(curves) > 1:
+        found |= {"low": _rounded(band.low), "high": _rounded(band.high)}
+    if np.any(fewer := band.seeds < np.max(band.seeds)):
+        found["fewer"] = [int(here) for here in fewer]
+    return found
+
+
+def _rounded(values: Float[np.ndarray, "..."], digits: int = 4) -> list[Any]:
+    """Numbers as short as they may be; None where there is none."""
+    short = (float(f"{value:.{digits}g}") for value in values.tolist())
+    return [None if not np.isfinite(value) else int(value) if value == int(value) else value for value in short]
+
+
+def _seeds(run: RunDirectory, group: Group) -> list[list[str]]:
+    """Seed, steps, final and best score, where there are several seeds."""
+    curves = measured(run).scores(group.winnable)
+    rows = [
+        [str(curve.seed), f"{curve.steps[-1]:,.0f}", *(score(value, group.winnable) for value in (curve.values[-1], np.max(curve.values)))]
+        for curve in curves
+    ]
+    return rows if len(rows) > 1 else []
+
+
+# Pictures.
+
+
+def _maps(run: RunDirectory) -> Json | None:
+    """Heat maps, where there are any: their cells, and the name of the outlines that belong over them."""
+    env = environment_of(run)
+    try:
+        stretches = phases(read_maps(run)) if env is not None else []
+        if env is None or not stretches or any(phase.visits.shape != env.spec.map_shape for phase in stretches):
+            return None
+        return {"outlines": outlines_name(run), "seeds": count(stretches[0].seeds, "seed"), "phases": _cells(stretches)}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{run.path}: its maps are not as emc writes them. Remove maps.jsonl to see the rest.") from error
+
+
+def _cells(stretches: Sequence[Phase]) -> list[Json]:
+    paid = was_paid(stretches)
+    return [
+        {
+            "name": phase.name,
+            "first": phase.first,
+            "last": phase.last,
+            "visits": [_rounded(row, 3) for row in phase.visits],
+            "bonus": [_rounded(row, 3) for row in phase.bonus] if paid else None,
+        }
+        for phase in stretches
+    ]
+
+
+def outlines_name(run: RunDirectory) -> str:
+    """The same for runs on the same ground."""
+    return repr(configuration(run).get("env"))
+
+
+def outlines(env: Drawn) -> Json:
+    """What never moves on a map, as an image to lay over it, and the part of the map that it shows: left, right, top, bottom."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure((1.0, 1.0), dpi=160, facecolor="none")
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    rows, columns = env.spec.map_shape
+    axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
+    env.draw_outlines(axes)
+    axes.set_axis_off()
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    figure.set_size_inches(3.2, 3.2 * abs((bottom - top) / (right - left)))
+    image = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(image)
+    return {"image": uri(image.getvalue(), "png"), "view": [left, right, top, bottom]}
+
+
+def _episode(gif: Path) -> Json:
+    """A GIF, and its last frame for readers who asked for less motion."""
+    from PIL import Image, ImageSequence
+
+    still = io.BytesIO()
+    try:
+        content = gif.read_bytes()
+        with Image.open(io.BytesIO(content), formats=["gif"]) as image:
+            *_, last = ImageSequence.Iterator(image)
+            last.convert("RGB").save(still, "png", optimize=True)
+    except OSError as error:
+        raise UserError(f"{gif}: cannot be read as a GIF. Make it again, or leave the animation out.") from error
+    return {"moving": uri(content, "gif"), "still": uri(still.getvalue(), "png")}
+
+
+# Configuration.
+
+
+def _changed(run: RunDirectory) -> list[tuple[str, str]]:
+    """Where the configuration differs from the preset, and the preset's value there."""
+    _, method = nearest_preset(run)
+    usual: Mapping[str, Any] = {"method": method, "env": usual_environment(run)}
+    return [
+        (".".join((part, *path)), kind(value))
+        for part, reference in usual.items()
+        if reference is not None
+        for path, _, value in differences(configuration(run).get(part), reference)
+    ]
+
+
+def _fields(run: RunDirectory, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Every field below some of the manifest's, as path and text."""
+    for name in names:
+        for path, value in _leaves(run.manifest.get(name), (name,)):
+            shown = path[1:] if path[0] in ("config", "machine") else path
+            if shown:
+                yield ".".join(shown), value
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every field of a nested document, top down, as text."""
+    yield path, kind(value)
+    if isinstance(value, dict):
+        for name, inner in cast(dict[str, Any], value).items():
+            if name != "type":
+                yield from _leaves(inner, (*path, str(name).replace(".", "·")))
+
+
+def kind(value: Any) -> str:
+    """A value in one cell; of a part, its type."""
+    if isinstance(value, dict):
+        return str(cast(dict[str, Any], value).get("type", ""))
+    if isinstance(value, list):
+        return ", ".join(map(kind, cast(list[Any], value))) or "none"
+    return "none" if value is None else str(value)
+
+
+def _source(run: RunDirectory) -> str:
+    """Which version of emc made the run."""
+    version, commit = at(run.manifest, "machine", "packages", "emc-marl"), at(run.manifest, "machine", "commit", "emc")
+    source = f"emc-marl {version}" if version else "an emc-marl that was not installed as a package"
+    source += f", commit {commit}" if commit else ""
+    dirty = " That source had uncommitted changes, so the commit alone does not say what ran." if str(commit).endswith("-dirty") else ""
+    return f"With {source}.{dirty}"
+
+
+def anchors(runs: Sequence[RunDirectory]) -> list[str]:
+    """A name for the page of each run, in letters that a link may hold."""
+    names = [f"run-{re.sub(r'[^A-Za-z0-9-]+', '-', str(run.manifest.get('id')))[:60]}" for run in runs]
+    return [name if names.count(name) == 1 else f"{name}.{names[: i + 1].count(name)}" for i, name in enumerate(names)]

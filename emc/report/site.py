@@ -1,0 +1,77 @@
+"""The runs below some directories, and the page about them; what has not changed since the last look is not read again."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emc.errors import UserError
+from emc.report.curves import group_runs, measured
+from emc.report.page import Memo, build_page
+from emc.report.records import stamp, state_of
+from emc.runs import RunDirectory
+from emc.runs.directory import MANIFEST
+
+
+class Site:
+    """The page about all runs below some paths; each path is a run directory or holds some, at any depth."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self.roots = roots
+        self.problems: list[str] = []  # why runs of a directory were left out at the last look
+        self._memo = Memo()
+
+    def runs(self) -> list[RunDirectory]:
+        """What is there now. A run that was named must be readable; one that was merely found is left out if it is not."""
+        found: dict[Path, RunDirectory] = {}
+        self.problems = []
+        for root in self.roots:
+            named = not root.is_dir() or (root / MANIFEST).exists()
+            for path in [root] if named else run_directories(root):
+                try:
+                    run = self._opened(path)
+                    measured(run)
+                    found.setdefault(path.resolve(), run)
+                except UserError as error:
+                    if named:
+                        raise
+                    self.problems.append(str(error))
+        return [*found.values()]
+
+    def signature(self, runs: Sequence[RunDirectory]) -> tuple[Any, ...]:
+        """Changes whenever the page would."""
+        return tuple((str(run.path), stamp(run), state_of(run)) for run in runs)
+
+    def page(self, runs: Sequence[RunDirectory], animations: Mapping[Path, Path] | None = None, version: str = "") -> str:
+        """The page as it is now."""
+        return build_page(runs, animations, self._memo, version)
+
+    def _opened(self, path: Path) -> RunDirectory:
+        manifest = path / MANIFEST
+        written = manifest.stat().st_mtime_ns if manifest.exists() else None
+        return self._memo(("run", path), written, lambda: RunDirectory.open(path))
+
+
+def run_directories(root: Path) -> Iterator[Path]:
+    """Every run directory below another, in the order of their paths."""
+    for folder, inner, files in os.walk(root):
+        if MANIFEST in files:
+            yield Path(folder)
+            inner.clear()  # checkpoints are no runs
+        inner[:] = sorted(name for name in inner if not name.startswith(".") and ".tmp-" not in name)
+
+
+def best_first(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
+    """The best run of each method on each task, then the second best of each, and so on."""
+    ranked = [sorted(group.runs, key=functools.partial(_final, group.winnable), reverse=True) for group in group_runs(runs)]
+    return [run for rank in itertools.zip_longest(*ranked) for run in rank if run is not None]
+
+
+def _final(winnable: bool, run: RunDirectory) -> float:
+    return float(np.median([curve.values[-1] for curve in measured(run).scores(winnable)] or [-np.inf]))

@@ -1,0 +1,116 @@
+"""The report page on a loopback address, made anew while runs go on.
+
+The server knows two addresses, the page and its version, and nothing of the disk. Only programs of this machine reach it, and it answers
+only those that ask for it by its own name, so that no other site's page can read it through a browser.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from emc.errors import UserError
+from emc.report.site import Site
+from emc.runs import RunDirectory
+
+HOST = "127.0.0.1"
+LOOK_SECONDS = 1.0  # between two looks at the runs
+REST = 4.0  # times as long as making the page took, at least, so that those who train have the machine to themselves
+
+Animations = Callable[[Sequence[RunDirectory]], Mapping[Path, Path]]
+
+
+class Watch:
+    """A site, its newest page, and the server that shows it. Port 0 takes any that is free."""
+
+    def __init__(self, site: Site, port: int, animations: Animations = lambda runs: {}, say: Callable[[str], None] = print) -> None:
+        self.site, self.animations, self.say = site, animations, say
+        self.version, self.page = "", b""
+        self._said: list[str] = []
+        self.look()
+        try:
+            self._server = ThreadingHTTPServer((HOST, port), self._handler())
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or "it must be from 0 to 65535"
+            raise UserError(f"cannot serve on port {port}: {reason}. Choose another with --port, or 0 for any that is free.") from error
+        self._server.daemon_threads = True
+
+    @property
+    def address(self) -> str:
+        """Where the page is."""
+        return f"http://{HOST}:{self._server.server_port}/"
+
+    def look(self) -> float:
+        """Make the page anew if runs have changed; how long to rest afterwards."""
+        began = time.monotonic()
+        try:
+            runs = self.site.runs()
+            self._note(self.site.problems)
+            version = hashlib.sha256(repr(self.site.signature(runs)).encode()).hexdigest()[:16]
+            if version != self.version:
+                page = self.site.page(runs, self.animations(runs), version).encode("utf-8", "replace")
+                self.page, self.version = page, version
+        except UserError as error:  # perhaps half-written; the older page stays
+            if not self.version:
+                raise
+            self._note([str(error)])
+        return max(LOOK_SECONDS, REST * (time.monotonic() - began))
+
+    def run(self, ended: threading.Event) -> None:
+        """Serve until told to end."""
+        thread = threading.Thread(target=self._server.serve_forever, name="report server", daemon=True)
+        thread.start()
+        rest = LOOK_SECONDS
+        try:
+            while not ended.wait(rest):
+                rest = self.look()
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+    def _note(self, lines: Sequence[str]) -> None:
+        """Say what is wrong, once."""
+        for line in lines:
+            if line not in self._said:
+                self.say(line)
+        self._said = [*lines]
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        watch = self
+
+        class Handler(BaseHTTPRequestHandler):
+            server_version, sys_version = "emc", ""
+
+            def do_GET(self) -> None:
+                port = watch._server.server_port
+                if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
+                    self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+                elif self.path == "/":
+                    self._answer(watch.page, "text/html; charset=utf-8")
+                elif self.path == "/version":
+                    self._answer(watch.version.encode(), "text/plain; charset=utf-8")
+                else:
+                    self.send_error(HTTPStatus.NOT_FOUND)
+
+            def _answer(self, content: bytes, kind: str) -> None:
+                self.send_response(HTTPStatus.OK)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(content)))
+                self.send_header("Cache-Control", "no-store")
+                self.send_header("X-Content-Type-Options", "nosniff")
+                self.send_header("X-Frame-Options", "DENY")
+                self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+                self.send_header("Referrer-Policy", "no-referrer")
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Nothing: a line for every question would bury what matters."""
+
+        return Handler

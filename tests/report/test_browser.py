@@ -1,0 +1,255 @@
+"""The page in a real browser: nothing is complained about, and what can be clicked does what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from emc.envs.gridworld import Gridworld
+from emc.methods import make_method
+from emc.report.page import write_report
+from emc.report.site import Site
+from emc.report.watch import Watch
+from emc.runs import RunDirectory
+from tests.report.browser import Browser, find_browser
+from tests.report.fabricate import evaluation, new_run, plausible_run, win_rates
+
+pytestmark = pytest.mark.skipif(
+    os.name != "posix" or find_browser() is None, reason="no Chromium here: install one (Debian: apt-get install chromium)"
+)
+HOSTILE = "<img src=x onerror=document.title='taken'>"
+SHOWN = "[...document.querySelectorAll('#all tbody tr')].filter(row => !row.hidden)"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    executable = find_browser()
+    assert executable is not None
+    found = Browser(executable, tmp_path_factory.mktemp("profile"))
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunDirectory]:
+    """Two methods on two tasks, a variant, and a stranger's run."""
+    root = tmp_path_factory.mktemp("runs")
+    variant = dataclasses.replace(make_method("vdn"), gamma=0.5)
+    slippery = Gridworld(slip=0.2)
+    return [
+        plausible_run(root, evaluations=12, snapshots=3, seeds=(0, 1)),
+        plausible_run(root, evaluations=12, snapshots=3, seeds=(0,), method_name="vdn", final=0.3),
+        plausible_run(root, evaluations=12, snapshots=3, seeds=(1,), method_name="vdn", method=variant, env=slippery, final=0.2),
+        new_run(root, [evaluation(0, k, [False], [0.1 * k]) for k in (10, 20)], env_name="predator-prey", method_name="vdn"),
+        new_run(root, win_rates(0, {30: 0.5}), method_name=HOSTILE, method=make_method("vdn"), command=HOSTILE),
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[RunDirectory], tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("site") / "report.html"
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    frames[0].save(gif := path.with_name("episode.gif"), save_all=True, append_images=frames[1:])
+    write_report(runs, path, {runs[0].path: gif})
+    return path.as_uri()
+
+
+@pytest.fixture
+def quiet(browser: Browser) -> Iterator[Browser]:
+    """The browser, with a console that must stay empty."""
+    browser.complaints.clear()
+    browser.look("light")
+    yield browser
+    assert browser.complaints == []
+
+
+def link(run: RunDirectory) -> str:
+    return f"#run-{run.manifest['id']}"
+
+
+def visible(selector: str) -> str:
+    return f"[...document.querySelectorAll({selector!r})].filter(node => node.checkVisibility() && node.getBoundingClientRect().width > 50)"
+
+
+def enter(browser: Browser, field: str, value: str) -> None:
+    browser.ask(f"document.getElementById({field!r}).value = {value!r}")
+    browser.ask(f"document.getElementById({field!r}).dispatchEvent(new Event('input'))")
+
+
+def test_the_page_opens_from_disk_with_its_figures(quiet: Browser, page: str, runs: list[RunDirectory]) -> None:
+    quiet.open(page)
+    assert quiet.ask("document.querySelector('h1').textContent") == "3 methods on gridworld, predator-prey"
+    assert quiet.ask(f"{SHOWN}.length") == len(runs)
+    assert quiet.ask(f"{visible('figure img')}.map(image => image.complete && image.naturalWidth > 100)") == [True, True]
+    assert quiet.ask("document.title") == "3 methods on gridworld, predator-prey"  # and not what the stranger wanted
+
+
+def test_a_policy_that_forbids_everything_else_is_enforced(browser: Browser, page: str) -> None:
+    browser.open(page)
+    browser.ask("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.taken = 1\"><b style=\"color: red\">')")
+    browser.wait_for("true")
+    assert browser.ask("window.taken ?? null") is None
+    assert browser.ask("fetch('data:,x').then(() => 'loaded', () => 'refused')") == "refused"
+    assert any("Content Security Policy" in line for line in browser.complaints)
+
+
+def test_search_and_filters_show_the_runs_that_fit(quiet: Browser, page: str) -> None:
+    quiet.open(page)
+    enter(quiet, "method", "vdn")
+    assert quiet.ask(f"{SHOWN}.length") == 3
+    assert quiet.ask("document.getElementById('shown').textContent") == "3 of 5 runs"
+    enter(quiet, "env", "predator-prey")
+    assert quiet.ask(f"{SHOWN}.length") == 1
+    quiet.ask("document.getElementById('clear').click()")
+    assert quiet.ask("document.getElementById('shown').textContent") == "5 runs"
+    enter(quiet, "q", "GAMMA vdn")
+    assert quiet.ask(f"{SHOWN}.map(row => row.cells[2].textContent)") == ["gamma 0.5, slip 0.2, steps 11k"]
+    enter(quiet, "q", "nothing like it")
+    assert quiet.ask(f"{SHOWN}.length") == 0
+
+
+def test_filters_and_order_are_in_the_address(quiet: Browser, page: str) -> None:
+    quiet.open(page)
+    enter(quiet, "env", "gridworld")
+    enter(quiet, "q", "vdn")
+    quiet.ask("document.querySelectorAll('#all thead button')[6].click()")  # the largest final score first
+    order = quiet.ask(f"{SHOWN}.map(row => Number(row.cells[6].dataset.by))")
+    assert order == sorted(order, reverse=True)
+    assert len(order) == 3
+    address = quiet.ask("location.href")
+    assert address != page
+    quiet.open(address)
+    assert quiet.ask(f"{SHOWN}.map(row => Number(row.cells[6].dataset.by))") == order
+    assert quiet.ask("document.getElementById('q').value") == "vdn"
+    quiet.ask("document.querySelectorAll('#all thead button')[6].click()")
+    assert quiet.ask(f"{SHOWN}.map(row => Number(row.cells[6].dataset.by))") == order[::-1]
+
+
+def test_what_has_no_number_is_sorted_last(quiet: Browser, tmp_path: Path) -> None:
+    runs = [new_run(tmp_path, win_rates(0, {30: rate}) if rate is not None else (), seeds=(0,)) for rate in (0.5, None, 1.0)]
+    write_report(runs, tmp_path / "report.html")
+    for column, order in (("-6", ["100%", "50%", "—"]), ("6", ["50%", "100%", "—"])):
+        quiet.open(f"{(tmp_path / 'report.html').as_uri()}#sort={column}")
+        assert quiet.ask(f"{SHOWN}.map(row => row.cells[6].textContent)") == order
+
+
+def test_a_run_has_a_page_of_its_own(quiet: Browser, page: str, runs: list[RunDirectory]) -> None:
+    quiet.open(f"{page}#q=emc")
+    quiet.ask(f"document.querySelector('#all a[href=\"{link(runs[0])}\"]').click()")
+    quiet.wait_for("!document.getElementById('run').hidden")
+    quiet.wait_for("document.querySelectorAll('.chart svg').length >= 6")  # the score, and what training looked like inside
+    assert quiet.ask("document.getElementById('overview').checkVisibility()") is False
+    assert quiet.ask("document.querySelector('#run h2').firstChild.textContent") == "emc-vdn, slip 0, steps 11k on gridworld"
+    assert quiet.ask(f"{visible('.chart polyline.line')}.length") >= 6
+    assert quiet.ask(f"{visible('.cells canvas')}.length") == 6  # visits and intrinsic reward: early, middle, late
+    assert quiet.ask("document.querySelector('.episode img').naturalWidth") == 8
+    assert quiet.ask("document.querySelector('pre').textContent") == "emc train emc-vdn gridworld --seeds 0"
+    quiet.ask("document.getElementById('back').click()")
+    quiet.wait_for("document.getElementById('run').hidden")
+    assert quiet.ask("document.getElementById('q').value") == "emc"  # where one came from
+
+
+def test_a_map_shows_its_cells_in_colours(quiet: Browser, page: str, runs: list[RunDirectory]) -> None:
+    quiet.open(page + link(runs[0]))
+    cells = "document.querySelector('.cells canvas')"
+    assert quiet.ask(f"[{cells}.width, {cells}.height]") == [12, 11]
+    colours = f"new Set(new Uint32Array({cells}.getContext('2d').getImageData(0, 0, 12, 11).data.buffer)).size"
+    assert quiet.ask(colours) > 10
+    assert quiet.ask("[...document.querySelectorAll('.cells img')].every(image => image.naturalWidth > 100)")
+
+
+def test_a_configuration_is_compared_with_another_runs(quiet: Browser, page: str, runs: list[RunDirectory]) -> None:
+    quiet.open(page + link(runs[1]))
+    assert "method.gamma" not in quiet.ask("document.getElementById('configuration').textContent")
+    quiet.ask(f"document.getElementById('against').value = {link(runs[2])[1:]!r}")
+    quiet.ask("document.getElementById('against').dispatchEvent(new Event('change'))")
+    rows = "[...document.querySelectorAll('#fields-0 tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))"
+    expected = [["method.gamma", "0.9", "0.5"], ["env.slip", "0.0", "0.2"], ["seeds", "0", "1"]]
+    assert quiet.ask(rows) == expected
+    quiet.open(quiet.ask("location.href"))
+    assert quiet.ask(rows) == expected
+
+
+def test_what_differs_from_the_preset_is_marked(quiet: Browser, page: str, runs: list[RunDirectory]) -> None:
+    quiet.open(page + link(runs[2]))
+    marked = quiet.ask("[...document.querySelectorAll('#fields-0 .changed')].map(mark => mark.closest('tr').textContent)")
+    assert marked == ["gamma0.5 preset: 0.9", "slip0.2 preset: 0.0"]
+
+
+def test_a_strangers_run_is_only_text(quiet: Browser, page: str, runs: list[RunDirectory]) -> None:
+    quiet.open(page + link(runs[4]))
+    quiet.wait_for("document.querySelector('pre')")
+    assert quiet.ask("document.querySelector('pre').textContent") == HOSTILE
+    assert quiet.ask("document.querySelectorAll('img[src=x]').length") == 0
+    assert quiet.ask("document.title").startswith(HOSTILE)
+
+
+def test_light_and_dark_look_differ_by_preference_and_by_switch(quiet: Browser, page: str) -> None:
+    def brightness() -> float:
+        return float(np.mean(np.asarray(Image.open(io.BytesIO(quiet.screenshot())).convert("L"))))
+
+    shown = f"{visible('figure img')}.map(image => image.className)"
+    quiet.open(page)
+    light = brightness()
+    assert quiet.ask(shown) == ["light", "light"]
+    quiet.look("dark")
+    quiet.wait_for("document.documentElement.dataset.theme === 'dark'")
+    dark = brightness()
+    assert (light > 200, dark < 60) == (True, True), (light, dark)
+    assert quiet.ask(shown) == ["dark", "dark"]
+    quiet.ask("document.getElementById('look').click()")
+    assert brightness() > 200
+    quiet.open(page)
+    assert quiet.ask("document.documentElement.dataset.theme") == "light"  # as chosen, though the screen prefers dark
+    quiet.ask("localStorage.clear()")
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_nothing_sticks_out_of_the_window(quiet: Browser, page: str, runs: list[RunDirectory], width: int) -> None:
+    quiet.look("light", width)
+    for place in ("", link(runs[0]), f"{link(runs[1])}&against={link(runs[2])[1:]}"):
+        quiet.open(page + place)
+        quiet.ask("new Promise(requestAnimationFrame)")
+        assert quiet.ask("document.documentElement.scrollWidth") <= width
+
+
+def test_one_run_alone_is_shown_at_once(quiet: Browser, runs: list[RunDirectory], tmp_path: Path) -> None:
+    write_report(runs[:1], tmp_path / "report.html")
+    quiet.open((tmp_path / "report.html").as_uri())
+    assert quiet.ask("[document.getElementById('overview').hidden, document.getElementById('run').hidden]") == [False, False]
+    assert quiet.ask("document.getElementById('all')") is None
+    quiet.wait_for("document.querySelectorAll('.chart svg').length >= 6")
+
+
+def test_a_watched_page_shows_new_data_and_keeps_its_place(quiet: Browser, tmp_path: Path) -> None:
+    first, second = (new_run(tmp_path / "runs", win_rates(0, {30: 0.0}), method_name=name) for name in ("vdn", "emc-vdn"))
+    watch, ended = Watch(Site([tmp_path / "runs"]), 0), threading.Event()
+    thread = threading.Thread(target=watch.run, args=(ended,))
+    thread.start()
+    try:
+        quiet.open(f"{watch.address}#q=emc&sort=-6")
+        scores = f"{SHOWN}.map(row => row.cells[6].textContent)"
+        assert quiet.ask(scores) == ["0%"]
+        with second:
+            second.append(win_rates(0, {1000: 0.9}))
+        quiet.wait_for(f"{scores}.join() === '90%'")  # filtered as before
+        quiet.wait_for("document.getElementById('live').textContent === 'live'")
+        quiet.ask(f"location.hash = {link(first)!r}")
+        quiet.wait_for("!document.getElementById('run').hidden")
+        quiet.ask("document.getElementById('fields-0').open = true")
+        with first:
+            first.append(win_rates(0, {2000: 0.4}))
+        quiet.wait_for("document.querySelector('#run dl')?.textContent.includes('2,000')")
+        assert quiet.ask("document.getElementById('fields-0').open")
+        quiet.leave()
+    finally:
+        ended.set()
+        thread.join()

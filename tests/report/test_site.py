@@ -1,0 +1,193 @@
+"""Finding runs below a directory, and serving the page about them to this machine only."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emc.cli import main
+from emc.errors import UserError
+from emc.report.site import Site, best_first
+from emc.report.watch import Watch
+from emc.runs import RunDirectory
+from tests.report.fabricate import new_run, win_rates
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_runs_are_found_at_any_depth_and_only_once(tmp_path: Path) -> None:
+    runs = [new_run(tmp_path / "a", seeds=(0,)), new_run(tmp_path / "b" / "c", seeds=(1,))]
+    (runs[0].path / "checkpoints" / "1").mkdir(parents=True)
+    (runs[0].path / "checkpoints" / "1" / "manifest.json").write_text("{}")  # not a run
+    (tmp_path / "b" / ".hidden").mkdir()
+    (tmp_path / "b" / ".hidden" / "manifest.json").write_text("{}")
+    site = Site([tmp_path, tmp_path / "a", runs[1].path])
+    assert [run.path for run in site.runs()] == [run.path for run in runs]
+    assert site.problems == []
+
+
+def test_a_damaged_run_among_others_is_left_out_and_named(tmp_path: Path) -> None:
+    good, torn, odd = (new_run(tmp_path, win_rates(0, {30: 0.5}), seeds=(seed,)) for seed in range(3))
+    (torn.path / "manifest.json").write_text("{")
+    (odd.path / "metrics.jsonl").write_text('{"kind": "eval"}\n')
+    site = Site([tmp_path])
+    assert [run.path for run in site.runs()] == [good.path]
+    assert len(site.problems) == 2
+    assert any(str(torn.path) in problem for problem in site.problems)
+    assert any("metrics.jsonl, line 1" in problem for problem in site.problems)
+    with pytest.raises(UserError, match="damaged"):  # named, it must be readable
+        Site([torn.path]).runs()
+    with pytest.raises(UserError, match="no such directory"):
+        Site([tmp_path / "nowhere"]).runs()
+
+
+def test_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
+    run = new_run(tmp_path, win_rates(0, {30: 0.0}))
+    site = Site([tmp_path])
+    before = site.runs()
+    assert site.signature(before) == site.signature(site.runs())
+    assert site.runs()[0] is before[0]  # not opened again
+    first = site.page(before)
+    with run:
+        run.append(win_rates(0, {1000: 0.7}))
+    assert site.signature(site.runs()) != site.signature([])
+    assert "wins 70%" in site.page(site.runs())
+    assert "wins 70%" not in first
+
+
+def test_the_best_of_each_method_comes_first(tmp_path: Path) -> None:
+    def run(method_name: str, seed: int, rate: float) -> RunDirectory:
+        return new_run(tmp_path, win_rates(seed, {30: rate}), method_name=method_name, seeds=(seed,))
+
+    poor, good, other, empty = run("vdn", 0, 0.1), run("vdn", 1, 0.9), run("qmix", 0, 0.5), new_run(tmp_path, method_name="vdn", seeds=(2,))
+    assert best_first([poor, good, other, empty]) == [good, other, poor, empty]
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Watch]:
+    """A served page about an empty directory, which the test may fill and look at."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "secret.txt").write_text("secret")
+    said: list[str] = []
+    served, ended = Watch(Site([tmp_path / "runs"]), 0, say=said.append), threading.Event()
+    thread = threading.Thread(target=served.run, args=(ended,))
+    thread.start()
+    yield served
+    ended.set()
+    thread.join()
+
+
+def get(watch: Watch, path: str, host: str | None = None, method: str = "GET") -> tuple[int, str]:
+    port = int(watch.address.rstrip("/").rpartition(":")[2])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, path, headers={"Host": host or f"127.0.0.1:{port}"})
+    answer = connection.getresponse()
+    content = answer.read().decode()
+    connection.close()
+    return answer.status, content
+
+
+def test_the_server_knows_its_page_and_nothing_else(watch: Watch) -> None:
+    status, page = get(watch, "/")
+    assert status == 200
+    assert "No runs yet" in page
+    assert "connect-src 'self'" in page
+    assert get(watch, "/version") == (200, watch.version)
+    assert f'data-version="{watch.version}"' in page
+    for path in ("/secret.txt", "/../secret.txt", "/%2e%2e/secret.txt", "/runs/", "/?", "/version/"):
+        status, content = get(watch, path)
+        assert status == 404
+        assert "secret" not in content
+    assert get(watch, "/", method="POST")[0] == 501
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:80"])
+def test_the_server_answers_to_its_own_name_only(watch: Watch, host: str) -> None:
+    for path in ("/", "/version"):
+        status, content = get(watch, path, host)
+        assert status == 421
+        assert "No runs yet" not in content
+        assert watch.version not in content
+
+
+def test_the_server_listens_on_loopback_only(watch: Watch) -> None:
+    assert watch.address.startswith("http://127.0.0.1:")
+    port = int(watch.address.rstrip("/").rpartition(":")[2])
+    assert get(watch, "/version", f"localhost:{port}")[0] == 200
+    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)} - {"127.0.0.1"}
+    for address in others:
+        with socket.socket() as other:
+            other.settimeout(5)
+            assert other.connect_ex((str(address), port)) != 0
+
+
+def test_a_page_is_made_anew_only_when_runs_have_changed(tmp_path: Path) -> None:
+    run, said = new_run(tmp_path, win_rates(0, {30: 0.0})), list[str]()
+    watch = Watch(Site([tmp_path]), 0, say=said.append)
+    page, version = watch.page, watch.version
+    watch.look()
+    assert watch.page is page
+    with run:
+        run.append(win_rates(0, {1000: 0.7}))
+    watch.look()
+    assert watch.version != version
+    assert b"wins 70%" in watch.page
+    page = watch.page
+    (run.path / "metrics.jsonl").write_text("damaged\n")
+    watch.look()
+    watch.look()
+    assert len(said) == 1  # told once
+    assert "metrics.jsonl" in said[0]
+
+
+def test_a_port_that_is_taken_or_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
+    new_run(tmp_path)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        for port in (other.getsockname()[1], 70_000):
+            with pytest.raises(UserError, match=rf"cannot serve on port {port}: .*--port"):
+                Watch(Site([tmp_path]), port)
+
+
+def test_a_version_is_the_same_for_the_same_runs(tmp_path: Path) -> None:
+    new_run(tmp_path, win_rates(0, {30: 0.5}))
+    assert Watch(Site([tmp_path]), 0).version == Watch(Site([tmp_path]), 0).version
+    assert json.loads(Watch(Site([tmp_path]), 0).page.decode().partition('id="data">')[2].partition("</script>")[0])["runs"]
+
+
+def test_the_command_writes_one_page_about_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [new_run(tmp_path, win_rates(seed, {30: 0.5}), seeds=(seed,)) for seed in range(2)]
+    (runs[1].path / "manifest.json").write_text("{")
+    main(["report", str(tmp_path)])
+    out, err = capsys.readouterr()
+    assert out == f"{tmp_path / 'report.html'}\n"
+    assert "no animation: there is no checkpoint to play from" in err
+    assert f"left out: {runs[1].path}" in err
+    assert str(runs[0].manifest["id"]) in (tmp_path / "report.html").read_text()
+
+
+def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    new_run(tmp_path, win_rates(0, {30: 0.5}))
+    command = [sys.executable, "-c", "from emc.cli import main; main()", "report", str(tmp_path), "--watch", "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as served:
+        assert served.stdout is not None
+        assert served.stderr is not None
+        line = served.stdout.readline()
+        assert line.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(line.split()[0], timeout=60) as answer:
+            assert "wins 50%" in answer.read().decode()
+        served.send_signal(signal.SIGINT)
+        assert served.wait(60) == 0
+        assert served.stderr.read() == ""
+    assert not (tmp_path / "report.html").exists()
