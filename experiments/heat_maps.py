@@ -7,7 +7,7 @@ there is.
 """
 
 from emc.claims import Arm, Claim, Panel, Statement
-from emc.claims.figures import plot_heat_maps
+from emc.claims.figures import plot_heat_maps, plot_inside
 from emc.claims.judgement import ahead, fails, wins
 from emc.claims.places import EARLY, LATE, alike, evenness, paid_in, time_in
 
@@ -41,5 +41,5 @@ CLAIM = Claim(
         ),
         Statement("EMC-QPLEX wins", wins("p = 2", "emc-qplex")),
     ),
-    figures=lambda evidence, theme: plot_heat_maps(evidence, "p = 2", theme),
+    figures=lambda evidence, theme: plot_heat_maps(evidence, "p = 2", theme) | plot_inside(evidence, "p = 2", "emc-qplex", theme),
 )

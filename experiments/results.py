@@ -24,7 +24,7 @@ from emc.claims import Claim, Evidence, Sample, gather, jobs_of
 from emc.claims.reproduction import csv_of, figures_of, missing, verdicts_of
 from emc.claims.shelf import claims
 from emc.cli import configure
-from emc.report.curves import pixels
+from emc.report.figures import pixels
 from emc.statistics import quartiles, steps_to
 from emc.sweeps.jobs import Survey
 

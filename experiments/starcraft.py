@@ -8,7 +8,7 @@ SMAC's. With the real game installed the same arms run as `sc2/MAP`.
 import numpy as np
 
 from emc.claims import Arm, Claim, Panel, Statement, Verdict, VerdictKind
-from emc.claims.figures import plot_aggregates
+from emc.claims.figures import plot_aggregates, plot_inside
 from emc.claims.judgement import SEEDS, ahead, all_of, along_the_way, comparable
 
 OURS, OTHERS = "emc-qplex", ("rode", "qplex", "maven", "cw-qmix", "ow-qmix")
@@ -59,5 +59,5 @@ CLAIM = Claim(
         *(Statement(f"{name}: EMC is comparable to the best other method", comparable(name, OURS, *OTHERS)) for name in REST),
         Statement("3m (an easy map, not in the paper): EMC is comparable to QMIX and QPLEX", comparable("3m", OURS, "qmix", "qplex")),
     ),
-    figures=plot_aggregates,
+    figures=lambda evidence, theme: plot_aggregates(evidence, theme) | plot_inside(evidence, "3m", OURS, theme),
 )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from emc.claims.evidence import Evidence
-    from emc.report.curves import Theme
+    from emc.report.figures import Theme
 
 
 @dataclasses.dataclass(frozen=True)

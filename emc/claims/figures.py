@@ -10,8 +10,9 @@ import numpy as np
 from emc.claims.evidence import Evidence, Sample
 from emc.envs.base import Drawn
 from emc.report.aggregate import plot_iqm_bars, plot_profiles
-from emc.report.curves import LIGHT, Look, Theme, draw_band, group_runs, looks_of, mark, middle_half, new_figure, steps_in_words, style
-from emc.report.heatmaps import draw_map, extremes, phases, plot_visit_shares, read_maps, rounded
+from emc.report.curves import draw_band, group_runs, middle_half, plot_diagnostics, read_lines
+from emc.report.figures import LIGHT, Look, Theme, looks_of, mark, new_figure, style
+from emc.report.heatmaps import phases, plot_maps, plot_visit_shares, read_maps
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -87,26 +88,14 @@ def plot_areas(evidence: Evidence, panel: str, theme: Theme = LIGHT) -> dict[str
 
 def plot_heat_maps(evidence: Evidence, panel: str, theme: Theme = LIGHT) -> dict[str, Figure]:
     """Where the agents of each method went and where curiosity paid, early, in the middle and late in training; none without maps."""
-    from matplotlib.colors import Normalize, PowerNorm
-
     found = [(name, sample.config.env, phases(sample.snapshots())) for name, sample in evidence.samples.get(panel, {}).items()]
-    found = [(name, env, stretches) for name, env, stretches in found if stretches and isinstance(env, Drawn)]
-    if not found:
-        return {}
-    columns = max(len(stretches) for _, _, stretches in found)
-    rows, width = found[0][1].spec.map_shape
-    figure, every_axes = new_figure(0.6 + 3.2 * columns, 0.3 + 2 * 2.6 * rows / width * len(found), 2 * len(found), columns, theme)
-    for number, (name, env, stretches) in enumerate(found):
-        most = max(extremes(stretch.visits)[1] for stretch in stretches)
-        above, below = (every_axes[(2 * number + row) * columns :][:columns] for row in (0, 1))
-        for axes, stretch in zip(above, stretches, strict=False):
-            draw_map(axes, env, stretch.visits, "YlGnBu", PowerNorm(0.5, 0.0, most), theme)
-            ends = " to ".join(steps_in_words(rounded(step)) for step in (stretch.first, stretch.last))
-            axes.set_title(f"{name}, {stretch.name}: {ends}", loc="left", fontsize=10, fontweight="bold", color=theme.ink)
-        for axes, stretch in zip(below, stretches, strict=False):
-            draw_map(axes, env, stretch.bonus, "YlOrRd", Normalize(*extremes(stretch.bonus)), theme)
-        for axes, words in ((above[0], "visits"), (below[0], "intrinsic reward per visit")):
-            axes.text(-0.03, 0.5, words, transform=axes.transAxes, rotation=90, ha="right", va="center", fontsize=10, color=theme.ink)
-        for axes in (*above[len(stretches) :], *below[len(stretches) :]):
-            axes.set_axis_off()
-    return {"heat-maps": figure}
+    shown = [(name, env, stretches) for name, env, stretches in found if stretches and isinstance(env, Drawn)]
+    return {"heat-maps": plot_maps(shown, theme)} if shown else {}
+
+
+def plot_inside(evidence: Evidence, panel: str, arm: str, theme: Theme = LIGHT) -> dict[str, Figure]:
+    """What the training of one method looked like inside: losses, values, rewards, curiosity and memory; none before any run."""
+    sample = evidence.sample(panel, arm)
+    runs = {run.path: run for run in sample.runs.values()} if sample else {}
+    lines = [line for run in runs.values() for line in read_lines(run)]
+    return {f"inside-{arm}": plot_diagnostics(lines, theme)} if any("loss" in line for line in lines) else {}

@@ -13,7 +13,7 @@ from emc.claims.claim import Claim, Verdict, VerdictKind
 from emc.claims.evidence import Evidence
 from emc.claims.figures import plot_panels
 from emc.report.animation import written_whole
-from emc.report.curves import LIGHT, as_png
+from emc.report.figures import LIGHT, as_png
 from emc.runs.directory import explained
 
 if TYPE_CHECKING:

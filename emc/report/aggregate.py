@@ -17,27 +17,9 @@ from jaxtyping import Float
 from emc.envs.registry import TASKS
 from emc.errors import UserError
 from emc.names import lookup
-from emc.report.curves import (
-    LIGHT,
-    Curve,
-    Group,
-    Look,
-    Theme,
-    at,
-    configuration,
-    count,
-    cut,
-    distinct,
-    in_words,
-    legend_below,
-    literal,
-    looks_of,
-    mark,
-    method_label,
-    new_figure,
-    style,
-    task_title,
-)
+from emc.report.curves import Curve, Group, task_title
+from emc.report.figures import LIGHT, Look, Theme, legend_below, literal, looks_of, mark, new_figure, style
+from emc.report.names import at, configuration, count, cut, distinct, in_words, method_label
 from emc.statistics import AGGREGATES, Estimate, Scores, estimate, estimate_improvement, estimate_profile, final
 
 if TYPE_CHECKING:

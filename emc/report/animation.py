@@ -18,7 +18,7 @@ from emc.envs.base import Drawn, Environment, Sighted
 from emc.errors import UserError
 from emc.parts import Actors
 from emc.policies.exploration import act_greedily
-from emc.report.curves import LIGHT, new_figure, pixels
+from emc.report.figures import LIGHT, new_figure, pixels
 from emc.runs.directory import explained
 from emc.types import Timestep
 

@@ -11,28 +11,38 @@ method's preset and from the other runs. Equal methods have equal colours, dashe
 from __future__ import annotations
 
 import dataclasses
-import functools
-import io
-import itertools
 import json
 import math
-import re
 import weakref
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 
 from emc.envs.base import Drawn
-from emc.envs.registry import TASKS
 from emc.errors import UserError
-from emc.methods import PRESETS
+from emc.report.figures import (
+    BLUE,
+    BROWN,
+    DASHES,
+    GREEN,
+    LIGHT,
+    ORANGE,
+    PURPLE,
+    VERMILION,
+    Look,
+    Theme,
+    legend_below,
+    literal,
+    looks_of,
+    mark,
+    new_figure,
+    style,
+)
+from emc.report.names import configuration, count, cut, differences, in_words, known_config, labels_of, names_of, usual_environment
 from emc.runs import RunDirectory, read_metrics
-from emc.runs.config import RunConfig, to_json
 from emc.runs.directory import METRICS
-from emc.runs.session import config_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,10 +99,10 @@ def group_runs(runs: Sequence[RunDirectory]) -> list[Group]:
     members: dict[str, list[RunDirectory]] = {}
     for run in runs:
         config = {name: value for name, value in configuration(run).items() if name != "seeds"}
-        members.setdefault(json.dumps([_names(run), config], sort_keys=True), []).append(run)
-    labels = _labels([same[0] for same in members.values()])
+        members.setdefault(json.dumps([names_of(run), config], sort_keys=True), []).append(run)
+    labels = labels_of([same[0] for same in members.values()])
     groups = [_group(label, same) for label, same in zip(labels, members.values(), strict=True)]
-    envs, methods = ([*dict.fromkeys(_names(run)[i] for run in runs)] for i in (0, 1))
+    envs, methods = ([*dict.fromkeys(names_of(run)[i] for run in runs)] for i in (0, 1))
 
     def place(group: Group) -> tuple[int, int, bool]:
         return envs.index(group.env_name), methods.index(group.method_name), group.label != group.method_name
@@ -106,12 +116,20 @@ def _group(label: str, runs: list[RunDirectory]) -> Group:
     found = [curve for same in every for curve in same.scores(winnable)]
     longest = {curve.seed: curve for curve in sorted(found, key=lambda curve: curve.steps[-1])}
     repeated = tuple(sorted(seed for seed in longest if sum(curve.seed == seed for curve in found) > 1))
-    return Group(*_names(runs[0]), label, winnable, tuple(runs), tuple(longest[seed] for seed in sorted(longest)), repeated)
+    return Group(*names_of(runs[0]), label, winnable, tuple(runs), tuple(longest[seed] for seed in sorted(longest)), repeated)
+
+
+def task_title(groups: Sequence[Group]) -> str:
+    """The environment, with what differs from its defaults in all of these groups."""
+    usual = usual_environment(groups[0].runs[0])
+    changes = [differences(configuration(group.runs[0]).get("env", usual), usual) if usual else () for group in groups]
+    words = [[in_words(path, value) for path, value, _ in own] for own in changes]
+    return ", ".join([groups[0].env_name, *(phrase for phrase in words[0] if all(phrase in own for own in words))])
 
 
 def environment_of(run: RunDirectory) -> Drawn | None:
     """The environment of a run; None if this version of emc cannot make it, or it cannot be drawn."""
-    config = _config(run)
+    config = known_config(run)
     return config.env if config is not None and isinstance(config.env, Drawn) else None
 
 
@@ -221,90 +239,6 @@ def common_grid(curves: Sequence[Curve], most: int = 2000) -> Float[np.ndarray, 
 
 # Figures.
 
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
-BROWN, INDIGO, WINE = "#7A4A12", "#332288", "#882255"
-SOLID, DASHED, DOTTED, DOT_DASHED = DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-
-
-MARKS = 8  # markers on a line, about
-
-
-@dataclasses.dataclass(frozen=True)
-class Look:
-    """How a line is drawn."""
-
-    colour: str
-    dashes: Any = SOLID
-    marker: str = ""
-    filled: bool = True
-
-
-# Colours of Okabe and Ito, which stay apart for every kind of colour vision (their yellow is too pale for a line), and three darker ones
-# beside them. No two methods that the paper shows in one figure share a colour; no two at all share dashes and marker, which print keeps.
-LOOKS: Mapping[str, Look] = {
-    "emc-vdn": Look(VERMILION, SOLID, "o"),
-    "emc-qmix": Look(ORANGE, SOLID, "s"),
-    "emc-qplex": Look(PURPLE, SOLID, "^"),
-    "vdn": Look(BLUE, DASHED, "o"),
-    "qmix": Look(GREEN, DASHED, "s"),
-    "qplex": Look(SKY, DASHED, "^"),
-    "iql": Look(BLACK, DASHED, "D"),
-    "qtran": Look(BROWN, DASHED, "v"),
-    "qmix-tuned": Look(WINE, DASHED, "X"),
-    "cw-qmix": Look(WINE, DOTTED, "s"),
-    "ow-qmix": Look(BLUE, DOTTED, "D"),
-    "maven": Look(BLACK, DOTTED, "v"),
-    "rode": Look(ORANGE, DOTTED, "P"),
-    "qplex-global": Look(BROWN, DOT_DASHED, "^"),
-    "qplex-local": Look(INDIGO, DOT_DASHED, "v"),
-    "emc-wo-c": Look(GREEN, DOT_DASHED, "s"),
-    "emc-wo-m": Look(ORANGE, DOT_DASHED, "o"),
-    "emc-td": Look(GREEN, DOTTED, "^"),
-    "emc-ind": Look(BLACK, DOT_DASHED, "D"),
-    "emc-cen": Look(BROWN, DOTTED, "o"),
-    "emc-dec": Look(INDIGO, DOTTED, "X"),
-}
-OTHERS = tuple(Look(*look) for look in itertools.product(sorted({look.colour for look in LOOKS.values()}), DASHES, "<>*hp"))
-
-
-@dataclasses.dataclass(frozen=True)
-class Theme:
-    """What a figure is drawn on, and with."""
-
-    paper: str = "#FFFFFF"
-    ink: str = "#1F2328"
-    faint: str = "#59636E"
-    rule: str = "#D9DEE4"
-    contrast: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])  # colours that would not show on this paper
-
-
-LIGHT = Theme()
-DARK = Theme(
-    paper="#171B21",
-    ink="#E6EAEF",
-    faint="#9AA4AF",
-    rule="#343B44",
-    contrast={BLACK: "#F4F4F4", SKY: "#80C1F5", BLUE: "#2A74BC", BROWN: "#D8A76C", INDIGO: "#8648FC", WINE: "#CD2340"},
-)
-
-
-def look_of(method_name: str, theme: Theme = LIGHT, variant: int = 0) -> Look:
-    """A method's colour, dashes and marker, the same in every figure; variants of it differ in dashes and have empty markers."""
-    name = method_name.lower()
-    own = LOOKS.get(name, OTHERS[zlib.crc32(name.encode("utf-8", "replace")) % len(OTHERS)])
-    dashes = DASHES[(DASHES.index(own.dashes) + variant) % len(DASHES)]
-    return Look(theme.contrast.get(own.colour, own.colour), dashes, own.marker, filled=variant == 0)
-
-
-def looks_of(method_names: Sequence[str], theme: Theme = LIGHT) -> list[Look]:
-    """The looks of all lines of one figure, some of which may be variants of one method."""
-    return [look_of(name, theme, variant=[*method_names[:i]].count(name)) for i, name in enumerate(method_names)]
-
-
-def colour_of(method_name: str, theme: Theme = LIGHT) -> str:
-    """A method's colour, the same in every figure."""
-    return look_of(method_name, theme).colour
-
 
 def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) -> Figure:
     """The scores of some methods on one environment; a `window` above 1 is said to be a running mean over so many evaluations."""
@@ -330,13 +264,6 @@ def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) 
     if drawn:
         legend_below(figure, axes, columns, theme)
     return figure
-
-
-def legend_below(figure: Figure, axes: Axes, columns: int, theme: Theme) -> None:
-    """What the lines mean, under all axes of a figure, long enough to show dashes."""
-    handles, labels = axes.get_legend_handles_labels()
-    where: Any = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.4}
-    figure.legend(handles, labels, frameon=False, fontsize=10, labelcolor=theme.ink, **where)
 
 
 Line = tuple[str, str, str]  # a field of the training lines, its name and colour
@@ -393,229 +320,3 @@ def draw_band(axes: Axes, band: Band, look: Look, label: str, width: float = 2.0
     marker = "o" if len(band.steps) == 1 else ""  # a line of one point shows nothing else
     (line,) = axes.plot(band.steps, np.where(whole, band.median, np.nan), label=literal(label), marker=marker, **style)
     return line
-
-
-def mark(lines: Sequence[Line2D], looks: Sequence[Look]) -> None:
-    """Put their markers on the lines of a figure, a few on each, none above another's."""
-    steps = [np.asarray(line.get_xdata(), float) for line in lines]
-    gap = max((own[-1] - own[0] for own in steps), default=0.0) / MARKS
-    for number, (line, look, own) in enumerate(zip(lines, looks, steps, strict=True)):
-        wanted = own[0] + gap * (np.arange(MARKS) + (number + 0.5) / len(lines))
-        at = np.unique(np.searchsorted(own, wanted[wanted <= own[-1]])).tolist() or [0]
-        line.set(marker=look.marker, markevery=at, markersize=5.5)
-        line.set(markerfacecolor=look.colour if look.filled else "none", markeredgecolor=look.colour)
-
-
-def new_figure(width: float, height: float, rows: int, columns: int, theme: Theme) -> tuple[Figure, list[Axes]]:
-    """An empty figure of some inches and its axes, row by row, away from pyplot's global state."""
-    from matplotlib.figure import Figure
-
-    figure = Figure((width, height), dpi=160, layout="constrained", facecolor=theme.paper)
-    figure.get_layout_engine().set(h_pad=0.09, w_pad=0.06)  # type: ignore[union-attr]
-    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
-
-
-def style(axes: Axes, theme: Theme, title: str, ylabel: str, pad: float = 6, xlabel: str = "environment steps") -> None:
-    """Steps or scores along the bottom, faint rules, and no frame."""
-    axes.set_title(literal(title), loc="left", fontsize=11, fontweight="bold", color=theme.ink, pad=pad)
-    axes.set_xlabel(xlabel, fontsize=9.5, color=theme.faint)
-    axes.set_ylabel(ylabel, fontsize=9.5, color=theme.faint)
-    axes.xaxis.set_major_formatter(lambda value, _: steps_in_words(value))
-    axes.set_facecolor(theme.paper)
-    axes.grid(axis="y", color=theme.rule, linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=theme.faint, labelsize=9.5, length=3)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(theme.faint)
-    axes.margins(x=0.01)
-
-
-def steps_in_words(steps: float) -> str:
-    """A number of steps on an axis: 500, 20k, 1.5M."""
-    return f"{steps / 1e6:g}M" if abs(steps) >= 1e6 else f"{steps / 1e3:g}k" if abs(steps) >= 1e3 else f"{steps:g}"
-
-
-def as_png(figure: Figure, palette: bool = True) -> bytes:
-    """A figure as PNG, with a palette of 256 colours where that is enough."""
-    from PIL import Image
-
-    small = io.BytesIO()
-    image = Image.fromarray(pixels(figure))
-    (image.quantize(256, dither=Image.Dither.NONE) if palette else image).save(small, "png", optimize=True)
-    return small.getvalue()
-
-
-def pixels(figure: Figure) -> UInt8[np.ndarray, "rows columns 3"]:
-    """A figure as it looks; drawn once, where `savefig` would draw it twice."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
-
-
-def as_svg(figure: Figure) -> bytes:
-    """A figure as SVG, the same bytes every time."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    raw = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "emc"}):
-        FigureCanvasSVG(figure).print_svg(raw, metadata={"Date": None, "Creator": None})
-    return raw.getvalue()
-
-
-def literal(text: str) -> str:
-    """Text that matplotlib takes as it is: dollar signs mean dollars, and what cannot be printed is a dot."""
-    return "".join(c if c.isprintable() else "·" for c in text).replace("$", r"\$")
-
-
-def cut(text: str, most: int = 70) -> str:
-    """Text that is not too long for a legend."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def count(number: int, noun: str) -> str:
-    """So many of something."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-# Names.
-
-
-def _labels(runs: Sequence[RunDirectory]) -> list[str]:
-    """A name for each of these runs, which all differ."""
-    labels = [_briefly([*_method_changes(run, runs), *_task_changes(run, runs)]) for run in runs]
-    keys = [(_names(run), label) for run, label in zip(runs, labels, strict=True)]
-    return [f"{key[1]} #{keys[: i + 1].count(key)}" if keys.count(key) > 1 else key[1] for i, key in enumerate(keys)]
-
-
-def method_label(run: RunDirectory, among: Sequence[RunDirectory]) -> str:
-    """The method's name and what differs from its preset, whatever the task."""
-    return _briefly(_method_changes(run, among))
-
-
-def distinct(labels: Sequence[str], keys: Sequence[str]) -> list[str]:
-    """The labels, with a number where equal ones stand for different things."""
-    meant = {label: [*dict.fromkeys(key for own, key in zip(labels, keys, strict=True) if own == label)] for label in labels}
-    pairs = zip(labels, keys, strict=True)
-    return [f"{label} #{meant[label].index(key) + 1}" if len(meant[label]) > 1 else label for label, key in pairs]
-
-
-def _briefly(phrases: Sequence[str]) -> str:
-    return ", ".join(phrases if len(phrases) < 5 else [*phrases[:3], f"{len(phrases) - 3} more changes"])
-
-
-def _method_changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]:
-    """The method's name, and what differs from its preset."""
-    _, method_name = _names(run)
-    title, usual = nearest_preset(run)
-    if usual is None:
-        usual = next(configuration(rival).get("method") for rival in among if _names(rival)[1] == method_name)
-    method = configuration(run).get("method", usual)
-    return [title, *(in_words(path, found) for path, found, _ in differences(method, usual))]
-
-
-def _task_changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]:
-    """What of the task differs among the runs on this environment."""
-    rivals = [configuration(rival) for rival in among if _names(rival)[0] == _names(run)[0]]
-    changes: list[tuple[tuple[str, ...], Any]] = []
-    for part in ("env", "budget"):
-        varied = {path for rival in rivals for path, _, _ in differences(rival.get(part), rivals[0].get(part))}
-        changes += [(path, at(configuration(run), part, *path)) for path in sorted(varied)]
-    return [in_words(path, value) for path, value in changes]
-
-
-def nearest_preset(run: RunDirectory) -> tuple[str, Any]:
-    """What the preset that a run's method is nearest to is called, and its configuration; None if no preset has the name."""
-    name = _names(run)[1]
-    known = _presets(name)
-    if not known:
-        return name, None
-    preset = min(known, key=lambda preset: len([*differences(configuration(run).get("method"), known[preset])]))
-    return (name if preset == next(iter(PRESETS)) else f"{name} ({preset})"), known[preset]
-
-
-@functools.cache
-def _presets(method_name: str) -> Mapping[str, Any]:
-    return {preset: to_json(table[method_name].method) for preset, table in PRESETS.items() if method_name in table}
-
-
-def task_title(groups: Sequence[Group]) -> str:
-    """The environment, with what differs from its defaults in all of these groups."""
-    usual = usual_environment(groups[0].runs[0])
-    changes = [differences(configuration(group.runs[0]).get("env", usual), usual) if usual else () for group in groups]
-    words = [[in_words(path, value) for path, value, _ in own] for own in changes]
-    return ", ".join([groups[0].env_name, *(phrase for phrase in words[0] if all(phrase in own for own in words))])
-
-
-def usual_environment(run: RunDirectory) -> Any:
-    """The default configuration of a run's environment; None if there is no task of that name."""
-    name = _names(run)[0]
-    return _usual_environment(name) if name in TASKS else None
-
-
-@functools.cache
-def _usual_environment(env_name: str) -> Any:
-    return to_json(TASKS[env_name].make())
-
-
-def differences(found: Any, usual: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """Where two configurations differ, and the two values there; a part of another type is one difference."""
-    if isinstance(found, dict) and isinstance(usual, dict) and found.get("type") == usual.get("type"):
-        for name in dict.fromkeys([*cast(dict[str, Any], usual), *cast(dict[str, Any], found)]):
-            yield from differences(found.get(name), usual.get(name), (*path, str(name)))
-    elif found != usual:
-        yield path, found, usual
-
-
-def in_words(path: Sequence[str], value: Any) -> str:
-    """A changed field, briefly: `gamma 0.99`, `uniform replay`, `no memory`."""
-    field = path[-1].replace("_", " ") if path else "configuration"
-    match value:
-        case {"type": str(kind)}:
-            words = " ".join(w if w.isupper() else w.lower() for w in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[^A-Z]+", kind))
-            return words if words.lower().endswith(field) else f"{words} {field}"
-        case bool():
-            said = "on" if value else "off"
-        case int() if value >= 10_000:
-            said = steps_in_words(value)
-        case float():
-            said = f"{value:.12g}"
-        case _:
-            said = str(value)
-    return f"{' '.join(path).replace('_', ' ') or field} {said:.40}"
-
-
-def at(value: Any, *path: str) -> Any:
-    """What a nested document holds there; None if it goes no deeper."""
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def configuration(run: RunDirectory) -> dict[str, Any]:
-    """Every field of a run; those that are younger than the run have their defaults."""
-    if run not in _CONFIGURATIONS:
-        config, asked = _config(run), run.manifest.get("config")
-        _CONFIGURATIONS[run] = to_json(config) if config is not None else cast(dict[str, Any], asked) if isinstance(asked, dict) else {}
-    return _CONFIGURATIONS[run]
-
-
-def _config(run: RunDirectory) -> RunConfig | None:
-    """What a run was asked to do; None if this version of emc cannot make it."""
-    if run not in _CONFIGS:
-        try:
-            _CONFIGS[run] = config_of(run)
-        except UserError:
-            _CONFIGS[run] = None
-    return _CONFIGS[run]
-
-
-# A manifest is written once, and comparing many runs asks for each of them many times.
-_CONFIGS: weakref.WeakKeyDictionary[RunDirectory, RunConfig | None] = weakref.WeakKeyDictionary()
-_CONFIGURATIONS: weakref.WeakKeyDictionary[RunDirectory, dict[str, Any]] = weakref.WeakKeyDictionary()
-
-
-def _names(run: RunDirectory) -> tuple[str, str]:
-    return str(run.manifest.get("env_name")), str(run.manifest.get("method_name"))

@@ -17,24 +17,9 @@ from jaxtyping import Bool, Float
 
 from emc.envs.base import Drawn, Mapped
 from emc.errors import UserError
-from emc.report.curves import (
-    LIGHT,
-    Curve,
-    Group,
-    Theme,
-    count,
-    cut,
-    draw_band,
-    environment_of,
-    legend_below,
-    looks_of,
-    mark,
-    middle_half,
-    new_figure,
-    steps_in_words,
-    style,
-    tracks,
-)
+from emc.report.curves import Curve, Group, draw_band, environment_of, middle_half, tracks
+from emc.report.figures import LIGHT, Theme, legend_below, literal, looks_of, mark, new_figure, style
+from emc.report.names import count, cut, steps_in_words
 from emc.runs import RunDirectory, read_metrics
 from emc.runs.session import MAPS
 
@@ -93,24 +78,38 @@ def was_paid(stretches: Sequence[Phase]) -> bool:
     return any(np.any(np.nan_to_num(phase.bonus) != 0) for phase in stretches)
 
 
-def plot_maps(env: Drawn, stretches: Sequence[Phase], theme: Theme = LIGHT) -> Figure:
-    """Visits above, intrinsic reward below (left out where none was ever paid), one column for each stretch of training."""
+Row = tuple[str, Drawn, Sequence[Phase]]  # a method, where it was trained, and its stretches of training
+
+
+def plot_maps(methods: Sequence[Row], theme: Theme = LIGHT) -> Figure:
+    """For each method visits above, intrinsic reward below (left out where none was ever paid), one column for each stretch of training."""
+    columns = max(len(stretches) for _, _, stretches in methods)
+    ratios = [env.spec.map_shape[0] / env.spec.map_shape[1] for _, env, stretches in methods for _ in range(1 + was_paid(stretches))]
+    figure, every_axes = new_figure(0.4 + 3.2 * columns, 0.3 + 2.5 * sum(ratios), len(ratios), columns, theme)
+    free = iter(every_axes)
+    for name, env, stretches in methods:
+        above = [next(free) for _ in range(columns)]
+        below = [next(free) for _ in range(columns)] if was_paid(stretches) else []
+        _draw_phases(above, below, env, stretches, theme)
+        for axes, phase in zip(above, stretches, strict=False):
+            when = f"steps {steps_in_words(_rounded(phase.first))} to {steps_in_words(_rounded(phase.last))}"
+            title = f"{name}, {phase.name}: {when}" if name else f"{phase.name.capitalize()}: {when}"
+            axes.set_title(literal(title), loc="left", fontsize=10 if name else 11, fontweight="bold", color=theme.ink)
+        for axes in (*above[len(stretches) :], *below[len(stretches) :]):
+            axes.set_axis_off()
+    return figure
+
+
+def _draw_phases(above: Sequence[Axes], below: Sequence[Axes], env: Drawn, stretches: Sequence[Phase], theme: Theme) -> None:
     from matplotlib.colors import Normalize, PowerNorm
 
-    paid = was_paid(stretches)
-    rows, columns = env.spec.map_shape
-    figure, every_axes = new_figure(0.4 + 3.2 * len(stretches), 0.3 + 2.5 * rows / columns * (1 + paid), 1 + paid, len(stretches), theme)
-    above, below = every_axes[: len(stretches)], every_axes[len(stretches) :]
-    most = max(extremes(phase.visits)[1] for phase in stretches)
-    for axes, phase in zip(above, stretches, strict=True):
-        draw_map(axes, env, phase.visits, "YlGnBu", PowerNorm(0.5, 0.0, most), theme)
-        title = f"{phase.name.capitalize()}: steps {steps_in_words(rounded(phase.first))} to {steps_in_words(rounded(phase.last))}"
-        axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=theme.ink)
+    most = max(_extremes(phase.visits)[1] for phase in stretches)
+    for axes, phase in zip(above, stretches, strict=False):
+        _draw_map(axes, env, phase.visits, "YlGnBu", PowerNorm(0.5, 0.0, most), theme)
     for axes, phase in zip(below, stretches, strict=False):
-        draw_map(axes, env, phase.bonus, "YlOrRd", Normalize(*extremes(phase.bonus)), theme)
-    for axes, name in zip((above[0], *below[:1]), ("visits (square-root colours)", "intrinsic reward per visit"), strict=False):
-        axes.text(-0.03, 0.5, name, transform=axes.transAxes, rotation=90, ha="right", va="center", fontsize=10, color=theme.ink)
-    return figure
+        _draw_map(axes, env, phase.bonus, "YlOrRd", Normalize(*_extremes(phase.bonus)), theme)
+    for axes, words in zip((above[0], *below[:1]), ("visits (square-root colours)", "intrinsic reward per visit"), strict=False):
+        axes.text(-0.03, 0.5, words, transform=axes.transAxes, rotation=90, ha="right", va="center", fontsize=10, color=theme.ink)
 
 
 def areas_of(groups: Sequence[Group]) -> Mapping[str, Bool[np.ndarray, "R C"]]:
@@ -173,7 +172,7 @@ def plot_visit_shares(groups: Sequence[Group], theme: Theme = LIGHT) -> Figure:
     return figure
 
 
-def draw_map(axes: Axes, env: Drawn, values: Float[np.ndarray, "R C"], colours: str, norm: Any, theme: Theme) -> None:
+def _draw_map(axes: Axes, env: Drawn, values: Float[np.ndarray, "R C"], colours: str, norm: Any, theme: Theme) -> None:
     rows, columns = values.shape
     axes.fill((-0.5, columns - 0.5, columns - 0.5, -0.5), (-0.5, -0.5, rows - 0.5, rows - 0.5), facecolor="#FFFFFF", zorder=0)
     image = axes.imshow(np.ma.masked_invalid(values), cmap=colours, norm=norm, interpolation="nearest", zorder=1)
@@ -184,13 +183,13 @@ def draw_map(axes: Axes, env: Drawn, values: Float[np.ndarray, "R C"], colours: 
     bar.outline.set_visible(False)
 
 
-def extremes(values: Float[np.ndarray, "R C"]) -> tuple[float, float]:
+def _extremes(values: Float[np.ndarray, "R C"]) -> tuple[float, float]:
     """The smallest and the largest number on a map; some others if there are no two."""
     known = values[~np.isnan(values)]
     low, high = (float(np.min(known)), float(np.max(known))) if known.size else (0.0, 1.0)
     return (low, high) if low < high else (min(low, 0.0), high or 1.0)
 
 
-def rounded(steps: int) -> float:
+def _rounded(steps: int) -> float:
     """Steps to three digits: where a stretch ends depends on where episodes do."""
     return float(f"{steps:.3g}")

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from emc.report.curves import DARK, LIGHT, Theme, as_png, as_svg, colour_of, steps_in_words
+from emc.report.figures import DARK, LIGHT, Theme, as_png, as_svg, colour_of
+from emc.report.names import steps_in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

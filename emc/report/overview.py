@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
-from emc.report.curves import Group, count
+from emc.report.curves import Group
 from emc.report.markup import score, swatch
+from emc.report.names import count
 from emc.report.records import Summary
 
 COLUMNS = ("Method", "Environment", "What differs", "Seeds", "Steps", "State", "Final", "Best", "Steps/s", "Begun (UTC)")

@@ -18,17 +18,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emc.errors import UserError
+from emc.report.across import across_section
 from emc.report.animation import written_whole
-from emc.report.curves import Group, count, environment_of, group_runs, task_title
+from emc.report.curves import Group, environment_of, group_runs, task_title
+from emc.report.names import count
 from emc.report.overview import overview
 from emc.report.records import Json, anchors, outlines, outlines_name, record, stamp, summary
 from emc.report.tasks import by_task, extent, headline, task_section
 from emc.runs import RunDirectory
 from emc.runs.directory import explained
-
-# Figures over several tasks or methods come between the table of all runs and the tasks: each entry makes one section out of all groups, or
-# nothing ("") where it has nothing to say. `emc.report.markup.figure` draws for light and dark screens.
-SECTIONS: tuple[Callable[[Sequence[Group]], str], ...] = ()
 
 Made = TypeVar("Made")
 
@@ -70,8 +68,11 @@ def build_page(
         *(f'<p class="lead">{escape(headline(task))}</p>' for task in tasks if len(tasks) == 1 or not any(group.curves for group in task)),
         f"<p>{escape(extent(groups))}</p></header>" if runs else "<p>They will appear here as soon as they write anything.</p></header>",
         overview(entries) if len(runs) > 1 else "",
-        *(section(groups) for section in SECTIONS),
-        *(_remembered_section(memo, task, len(groups) > 1, f"task-{number}") for number, task in enumerate(tasks, start=1)),
+        _remembered(memo, "all tasks", groups, lambda: across_section(groups)),
+        *(
+            _remembered(memo, task[0].env_name, task, functools.partial(task_section, task, len(groups) > 1, f"task-{number}"))
+            for number, task in enumerate(tasks, start=1)
+        ),
     ]
     records: Json = {}
     for run, (anchor, group, known) in zip(runs, entries, strict=True):
@@ -89,9 +90,9 @@ def _title(groups: Sequence[Group]) -> str:
     return f"{subject} on {', '.join(map(task_title, tasks)) if len(tasks) < 4 else count(len(tasks), 'task')}"
 
 
-def _remembered_section(memo: Memo, task: Sequence[Group], named: bool, anchor: str) -> str:
-    source = [named, anchor, *((group.label, *map(stamp, group.runs)) for group in task)]
-    return memo(("task", task[0].env_name), source, lambda: task_section(task, named, anchor))
+def _remembered(memo: Memo, name: str, groups: Sequence[Group], make: Callable[[], str]) -> str:
+    """A section, made again only when one of its runs has got further or is called something else."""
+    return memo(("section", name), [(group.label, *map(stamp, group.runs)) for group in groups], make)
 
 
 def _outlines(memo: Memo, runs: Sequence[RunDirectory], records: Sequence[Json]) -> Json:

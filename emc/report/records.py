@@ -19,25 +19,11 @@ from jaxtyping import Float
 
 from emc.envs.base import Drawn
 from emc.errors import UserError
-from emc.report.curves import (
-    DARK,
-    LIGHT,
-    PANELS,
-    Curve,
-    Group,
-    at,
-    colour_of,
-    configuration,
-    count,
-    differences,
-    environment_of,
-    measured,
-    middle_half,
-    nearest_preset,
-    usual_environment,
-)
+from emc.report.curves import PANELS, Curve, Group, environment_of, measured, middle_half
+from emc.report.figures import DARK, LIGHT, colour_of
 from emc.report.heatmaps import Phase, phases, read_maps, was_paid
 from emc.report.markup import between, score, uri
+from emc.report.names import at, configuration, count, differences, nearest_preset, usual_environment
 from emc.runs import RunDirectory
 from emc.runs.directory import CHECKPOINTS, LOCK
 from emc.runs.jsonl import last_line

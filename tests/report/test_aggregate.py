@@ -13,7 +13,8 @@ from emc.envs.registry import make_env
 from emc.errors import UserError
 from emc.methods import make_method
 from emc.report.aggregate import on_common_tasks, plot_improvement, plot_iqm_bars, plot_profiles, scores_by_method
-from emc.report.curves import DARK, as_png, colour_of, group_runs
+from emc.report.curves import group_runs
+from emc.report.figures import DARK, as_png, colour_of
 from emc.training.loop import Budget
 from tests.report.fabricate import evaluation, new_run, win_rates
 

@@ -15,21 +15,10 @@ from emc.envs.registry import make_env
 from emc.errors import UserError
 from emc.methods import METHODS, make_method
 from emc.report.curves import (
-    DARK,
-    LIGHT,
-    LOOKS,
     Curve,
-    Theme,
-    as_png,
-    as_svg,
-    colour_of,
     common_grid,
-    configuration,
     group_runs,
-    in_words,
     interpolated,
-    look_of,
-    looks_of,
     middle_half,
     plot_curves,
     plot_diagnostics,
@@ -38,6 +27,8 @@ from emc.report.curves import (
     scores,
     task_title,
 )
+from emc.report.figures import DARK, LIGHT, LOOKS, Theme, as_png, as_svg, colour_of, look_of, looks_of
+from emc.report.names import configuration, in_words
 from emc.runs import RunDirectory
 from emc.sampling import Uniform
 from emc.training.loop import Budget

@@ -10,7 +10,8 @@ import pytest
 from emc.envs.gridworld import Gridworld
 from emc.envs.predator_prey import PredatorPrey
 from emc.errors import UserError
-from emc.report.curves import DARK, as_png, group_runs
+from emc.report.curves import group_runs
+from emc.report.figures import DARK, as_png
 from emc.report.heatmaps import areas_of, group_maps, phases, plot_maps, plot_visit_shares, read_maps, visit_shares
 from tests.report.fabricate import new_run, snapshot
 
@@ -60,7 +61,7 @@ def test_a_seed_that_stopped_early_is_missing_from_later_phases() -> None:
 def test_the_figure_has_visits_above_and_intrinsic_reward_below() -> None:
     visits = full(3)
     visits[0, 0] = 0
-    figure = plot_maps(SMALL, phases([snapshot(0, 1000 * k, visits, full(k), full(2)) for k in (1, 2, 3)]))
+    figure = plot_maps([("", SMALL, phases([snapshot(0, 1000 * k, visits, full(k), full(2)) for k in (1, 2, 3)]))])
     maps = [axes for axes in figure.axes if axes.images]
     assert len(maps) == 6
     assert [axes.get_title(loc="left") for axes in maps[:3]] == [
@@ -77,17 +78,25 @@ def test_the_figure_has_visits_above_and_intrinsic_reward_below() -> None:
 
 
 def test_without_intrinsic_reward_there_is_one_row() -> None:
-    figure = plot_maps(SMALL, phases([snapshot(0, 1000 * k, full(1)) for k in (1, 2, 3)]))
+    figure = plot_maps([("", SMALL, phases([snapshot(0, 1000 * k, full(1)) for k in (1, 2, 3)]))])
     assert sum(bool(axes.images) for axes in figure.axes) == 3
 
 
 def test_before_the_first_update_the_intrinsic_row_is_blank_and_does_no_harm() -> None:
-    figure = plot_maps(SMALL, phases([snapshot(0, 1000, full(1), full(0), full(0)), snapshot(0, 2000, full(1), full(1), full(1))]))
+    figure = plot_maps([("", SMALL, phases([snapshot(0, 1000, full(1), full(0), full(0)), snapshot(0, 2000, full(1), full(1), full(1))]))])
     assert as_png(figure).startswith(b"\x89PNG")
 
 
+def test_methods_stand_one_above_the_other() -> None:
+    curious, plain = (phases([snapshot(0, 1000 * k, full(1), full(paid)) for k in (1, 2, 3)]) for paid in (1, 0))
+    figure = plot_maps([("emc-vdn", SMALL, curious), ("vdn", SMALL, plain)])
+    maps = [axes for axes in figure.axes if axes.images]
+    assert len(maps) == 9  # the second has no intrinsic reward to show
+    assert [maps[0].get_title(loc="left"), maps[6].get_title(loc="left")] == ["emc-vdn, early: steps 0 to 1k", "vdn, early: steps 0 to 1k"]
+
+
 def test_the_gridworld_shows_its_wall_goals_and_vision_area() -> None:
-    figure = plot_maps(SMALL, phases([snapshot(0, 1000, full(1))]))
+    figure = plot_maps([("", SMALL, phases([snapshot(0, 1000, full(1))]))])
     axes = next(axes for axes in figure.axes if axes.images)
     assert [2.5, 2.5] in [np.asarray(line.get_xdata()).tolist() for line in axes.lines]
     boxes = {tuple(np.round(patch.get_extents().transformed(axes.transData.inverted()).bounds, 2)) for patch in axes.patches}
@@ -97,7 +106,7 @@ def test_the_gridworld_shows_its_wall_goals_and_vision_area() -> None:
 
 
 def test_predator_and_prey_has_a_border() -> None:
-    figure = plot_maps(PredatorPrey(grid_size=4), phases([snapshot(0, 1000, np.ones((4, 4)))]))
+    figure = plot_maps([("", PredatorPrey(grid_size=4), phases([snapshot(0, 1000, np.ones((4, 4)))]))])
     assert len(next(axes for axes in figure.axes if axes.images).patches) == 2
 
 

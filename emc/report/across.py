@@ -1,0 +1,42 @@
+"""What came out over all tasks together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from emc.envs.registry import TASKS
+from emc.report.aggregate import MethodScores, plot_improvement, plot_iqm_bars, plot_profiles, scores_by_method
+from emc.report.curves import Group
+from emc.report.markup import figure
+
+
+def across_section(groups: Sequence[Group]) -> str:
+    """Aggregates over tasks with their intervals; nothing where fewer than two methods share two tasks."""
+    scores = comparable(scores_by_method([group for group in groups if group.curves and (group.winnable or group.env_name in TASKS)]))
+    if not scores:
+        return ""
+    tasks = [*next(iter(scores.values()))]
+    best = max(scores, key=lambda method: sum(float(own.mean()) for own in scores[method].values()))
+    note = f"Final scores, the mean of a seed's last five tests on each task's own scale, over {', '.join(tasks)}."
+    drawn = [
+        figure(lambda theme: plot_iqm_bars(scores, theme), "Aggregates over tasks, method by method.", f"{note} Bars are 95% intervals."),
+        figure(
+            lambda theme: plot_profiles(scores, theme),
+            "Performance profiles.",
+            "The share of runs that score above each value; bands are 95%.",
+        ),
+        figure(
+            lambda theme: plot_improvement(scores, best, theme),
+            f"Probability that a run of {best} is better than one of each other method.",
+            f"How likely a run of {best}, the best on average here, is better than one of another method. A tie counts half.",
+        ),
+    ]
+    return f"<section><h2>{escape('All tasks together')}</h2>{''.join(drawn)}</section>"
+
+
+def comparable(scores: MethodScores) -> MethodScores:
+    """The methods that have been on every task which any two of them share; none unless those are two methods and two tasks."""
+    shared = {task for own in scores.values() for task in own if sum(task in other for other in scores.values()) > 1}
+    whole = {method: {task: own[task] for task in own if task in shared} for method, own in scores.items() if shared <= {*own}}
+    return whole if len(whole) > 1 and len(shared) > 1 else {}
