@@ -37,8 +37,8 @@ def sgemm_peak(size: int = 1536) -> float:
     return 2 * size**3 / seconds(lambda: product(matrix), repeats=5)
 
 
-def keep(name: str, result: dict[str, Any]) -> None:
-    """Print a result beside the one kept before, and keep it."""
+def keep(name: str, result: dict[str, Any], partial: bool = False) -> None:
+    """Print a result beside the one kept before, and keep it; a partial one leaves what it did not measure as it was."""
     path = RESULTS / f"{name}.json"
     before = json.loads(path.read_text()) if path.exists() else {}
     for key, value in result.items():
@@ -48,7 +48,7 @@ def keep(name: str, result: dict[str, Any]) -> None:
         )
         print(f"{key:<58} {value:.4g}{ratio}" if isinstance(value, float) else f"{key:<58} {value}")
     RESULTS.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    path.write_text(json.dumps({**before, **result} if partial else result, indent=1) + "\n")
 
 
 def machine() -> dict[str, Any]:

@@ -294,7 +294,8 @@ def sweep(words: list[str]) -> None:
     if dry:
         _say_what_is_left(jobs, engine, flags.runs)
         return
-    _run_all(jobs, engine, flags.runs)
+    if trouble := _run_all(jobs, engine, flags.runs):
+        _fail(trouble, 1)
     print(f"all {len(jobs)} runs are done, in {flags.runs}")
 
 
@@ -314,8 +315,8 @@ def _say_what_is_left(jobs: Sequence[Any], engine: Any, runs: Path) -> None:
             print(line)
 
 
-def _run_all(jobs: Sequence[Any], engine: Any, runs: Path) -> None:
-    """Do what is missing of some runs, and end here if not all of them are done."""
+def _run_all(jobs: Sequence[Any], engine: Any, runs: Path) -> str:
+    """Do what is missing of some runs; what to say if some failed. Ends here when it is stopped."""
     from emc.sweeps import State
     from emc.sweeps.table import table_for_this_terminal
 
@@ -328,8 +329,7 @@ def _run_all(jobs: Sequence[Any], engine: Any, runs: Path) -> None:
     left = sum(one.state is not State.DONE for one in results) - len(failed)
     if left:
         _fail(f"stopped; {left} runs are left and everything is kept. The same command goes on", 130)
-    if failed:
-        _fail(f"{len(failed)} of {len(results)} runs failed; the same command tries them again", 1)
+    return f"{len(failed)} of {len(results)} runs failed; the same command tries them again" if failed else ""
 
 
 def _engine_of(flags: SweepFlags | ReproduceFlags) -> Any:
@@ -396,8 +396,9 @@ def reproduce(words: list[str]) -> None:
     if "--dry-run" in switches:
         _say_what_is_left(jobs, engine, flags.runs)
         return
-    if "--draw-only" not in switches:
-        _run_all(jobs, engine, flags.runs)
+    if "--draw-only" in switches and not flags.runs.is_dir():
+        raise UserError(f"{flags.runs}: no such directory. Name the one that holds the runs with --runs")
+    trouble = "" if "--draw-only" in switches else _run_all(jobs, engine, flags.runs)
     survey = Survey(flags.runs)
     for one in chosen:
         evidence = gather(one, flags.budget, [survey], configure)
@@ -405,6 +406,8 @@ def reproduce(words: list[str]) -> None:
         write(evidence, folder)
         left, wanted = missing(evidence)
         print(f"{checklist(evidence)}\n\n{wanted - left} of {wanted} runs are complete; figures and numbers are in {folder}\n")
+    if trouble:
+        _fail(trouble, 1)
 
 
 def plan(words: list[str]) -> None:

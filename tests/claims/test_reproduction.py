@@ -135,6 +135,7 @@ def test_the_command(tmp_path: Path) -> None:
         (("replya",), "replay"),
         (("replay", "--budget", "huge"), "budget"),
         (("replay", "--workers", "-1"), "--workers -1"),
+        (("replay", "--draw-only", "--runs", "nowhere"), "nowhere: no such directory"),
     ):
         wrong = emc("reproduce", *words, cwd=tmp_path)
         assert wrong.returncode == 2

@@ -25,7 +25,9 @@ def test_methods_are_compared_on_the_tasks_that_they_share() -> None:
 
 def test_the_section_is_there_when_there_is_something_to_compare(tmp_path: Path) -> None:
     runs = [
-        new_run(tmp_path, [line for seed in (0, 1) for line in win_rates(seed, {1000: rate})], method_name=method, env_name=env, seeds=(0, 1))
+        new_run(
+            tmp_path, [line for seed in (0, 1) for line in win_rates(seed, {1000: rate})], method_name=method, env_name=env, seeds=(0, 1)
+        )
         for env in ("gridworld", "3m")
         for method, rate in (("emc-vdn", 1.0), ("vdn", 0.2))
     ]
