@@ -28,7 +28,7 @@ USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated 
   emc render RUN [--out FILE]                an episode of the trained agents as a GIF
   emc report DIR ... [--out FILE]            one self-contained page about all runs in there: a table, curves, a page for each run
   emc report DIR ... --watch [--port N]      the same page on a loopback address, made anew while runs go on
-  emc export RUN ... [--out FILE]            the tests of runs in the JSON format of marl-eval
+  emc export DIR ... [--out FILE]            the tests of runs in the JSON format of marl-eval
   emc plan METHOD ENV [--field value ...]    bytes of replay, memory and networks, before anything is compiled
   emc methods                                the methods, a line each
   emc envs                                   the environments, a line each
@@ -569,32 +569,30 @@ def _watched(site: Any, flags: ReportFlags) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class ExportFlags:
-    """The tests of one or several runs in the JSON format of marl-eval."""
+    """The tests of runs, named or found below a directory, in the JSON format of marl-eval."""
 
-    out: Path | None = None  # default: marl-eval.json here
+    out: Path = Path("marl-eval.json")
 
 
 def export(words: list[str]) -> None:
     from emc.report.animation import written_whole
     from emc.report.curves import group_runs
     from emc.report.marl_eval import marl_eval
-    from emc.runs.directory import RunDirectory, explained
+    from emc.report.site import Site
+    from emc.runs.directory import explained
 
-    runs, out = _runs_and_out("export", ExportFlags, words)
-    tree, out = marl_eval(group_runs([RunDirectory.open(run) for run in runs])), out or Path("marl-eval.json")
+    chosen, roots = _selections(words, {"out"})
+    if unknown := [word for word in roots if word.startswith("-")]:
+        _parse("emc export RUN ...", ExportFlags, unknown)
+    if not roots:
+        raise UserError("RUN expected: name one or several run directories, or a directory that holds some. See emc --help")
+    runs, out = Site([Path(root) for root in roots]).runs(), Path(chosen.get("out") or "marl-eval.json")
+    if not runs:
+        raise UserError(f"{', '.join(roots)}: no runs there. Name run directories, or a directory that holds some")
+    tree = marl_eval(group_runs(runs))
     with explained(out), written_whole(out) as beside:
         beside.write_text(json.dumps(tree) + "\n")
     print(out)
-
-
-def _runs_and_out(command: str, kind: Any, words: list[str]) -> tuple[list[Path], Path | None]:
-    """RUN ... [--out FILE]."""
-    chosen, runs = _selections(words, {"out"})
-    if unknown := [word for word in runs if word.startswith("-")]:
-        _parse(f"emc {command} RUN ...", kind, unknown)
-    if not runs:
-        raise UserError("RUN expected: name one or several run directories. See emc --help")
-    return [Path(run) for run in runs], Path(chosen["out"]) if chosen.get("out") else None
 
 
 def _reported(paths: list[Path], out: Path | None, episodes: int) -> Path:

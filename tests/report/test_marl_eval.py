@@ -10,7 +10,7 @@ import pytest
 from emc.cli import main
 from emc.report.curves import group_runs
 from emc.report.marl_eval import marl_eval
-from tests.report.fabricate import evaluation, new_run
+from tests.report.fabricate import evaluation, new_run, win_rates
 
 
 def test_every_test_of_every_seed_is_there_with_its_raw_values(tmp_path: Path) -> None:
@@ -36,3 +36,17 @@ def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as stop:
         main(["export", "--out", str(out)])
     assert stop.value.code == 2
+
+
+def test_the_command_takes_a_directory_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for method in ("vdn", "emc-vdn"):
+        new_run(tmp_path / "runs", win_rates(0, {1000: 0.5}), method_name=method)
+    main(["export", str(tmp_path / "runs"), "--out", str(tmp_path / "tests.json")])
+    assert {*json.loads((tmp_path / "tests.json").read_text())["gridworld"]["gridworld"]} == {"vdn", "emc-vdn"}
+    capsys.readouterr()
+    (tmp_path / "empty").mkdir()
+    for words in ([str(tmp_path / "empty")], []):
+        with pytest.raises(SystemExit) as stop:
+            main(["export", *words])
+        assert stop.value.code == 2
+        assert capsys.readouterr().err.count("\n") == 1
