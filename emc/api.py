@@ -55,7 +55,7 @@ def train(
         raise UserError(f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(f.name for f in dataclasses.fields(Budget))}")
     config = RunConfig(
         method_name=method if isinstance(method, str) else method_name,
-        method=make_method(method, preset) if isinstance(method, str) else method,
+        method=make_method(method, preset, known.name if known else "") if isinstance(method, str) else method,
         env_name=env if isinstance(env, str) else env_name or (known.name if known else "custom"),
         env=make_env(env) if isinstance(env, str) else env,
         budget=dataclasses.replace(default, **budget),

@@ -181,7 +181,7 @@ def _configured(command: str, words: list[str]) -> tuple[Any, Where]:
     rest = _take(words, "METHOD", "ENV")
     method_name, env_name = words[:2]
     chosen, rest = _selections(rest, {"preset", *PARTS})
-    method = make_method(method_name, chosen.pop("preset", "released"))
+    method = make_method(method_name, chosen.pop("preset", "released"), env_name)
     method = dataclasses.replace(method, **{kind: lookup(kind, name, PARTS[kind]) for kind, name in chosen.items()})
     for kind, table in PARTS.items():
         if isinstance(getattr(method, kind), type(table.get("none"))) and any(word.startswith(f"--{kind}.") for word in rest):

@@ -81,9 +81,9 @@ EMC_QPLEX = dataclasses.replace(EMC, mixer=TOY_QPLEX)
 MAVEN_MIXER = QMIX(layers=1)  # its own released QMIX has hyper-networks of one layer
 TUNED_QMIX = Method(
     mixer=QMIX(),
-    loss=TD(td_lambda=0.6),  # 0.3 on 6h_vs_8z
+    loss=TD(td_lambda=0.6),
     optimiser=Adam(),
-    epsilon=Epsilon(steps=100_000),  # 500 000 on 6h_vs_8z
+    epsilon=Epsilon(steps=100_000),
     gamma=0.99,
     learning_rate=0.001,
     gradient_clip=20.0,  # PyMARL2 clips at 10 what is half of this gradient: its loss has a factor 1/2
@@ -180,7 +180,12 @@ PAPER: Mapping[str, Entry] = {
     for name, entry in METHODS.items()
 }
 
-STARCRAFT_WEIGHT = DecayingWeight(start=0.001, rate=0.9, every=100_000, floor=0.0)  # corridor, 6h_vs_8z and 3s5z_vs_3s6z had their own
+STARCRAFT_WEIGHT = DecayingWeight(start=0.001, rate=0.9, every=100_000, floor=0.0)
+HARDEST: Mapping[str, tuple[DecayingWeight, float, int]] = {
+    "corridor": (DecayingWeight(start=0.1, rate=0.8, every=200_000, floor=0.01), 0.01, 50_000),
+    "3s5z_vs_3s6z": (DecayingWeight(start=0.08, rate=0.95, every=100_000, floor=0.01), 0.0, 200_000),
+    "6h_vs_8z": (DecayingWeight(start=0.2, rate=0.9, every=200_000, floor=0.01), 0.0, 50_000),
+}  # maps that the released EMC has constants of its own for: the curiosity's weight, the memory's (0: none), steps of epsilon
 
 
 def on_starcraft(name: str, method: Method) -> Method:
@@ -194,6 +199,25 @@ def on_starcraft(name: str, method: Method) -> Method:
         changes["memory"] = EpisodicMemory(weight=0.1)
     if METHODS[name].paper == NOVELTY and name != "emc-wo-c":
         changes["curiosity"] = dataclasses.replace(method.curiosity, weight=STARCRAFT_WEIGHT)
+    return dataclasses.replace(method, **changes)
+
+
+def on_map(name: str, method: Method, map_name: str) -> Method:
+    """A method with the StarCraft constants, and what was released for one map alone."""
+    if name == "rode" and map_name == "corridor":
+        return dataclasses.replace(method, policy=Rode(clusters=3))
+    if name == "qmix-tuned" and map_name == "6h_vs_8z":
+        return dataclasses.replace(method, loss=TD(td_lambda=0.3), epsilon=Epsilon(steps=500_000))
+    if METHODS[name].paper != NOVELTY or map_name not in HARDEST:
+        return method
+    weight, remembered, annealed = HARDEST[map_name]
+    changes: dict[str, Any] = {"epsilon": Epsilon(steps=annealed)}
+    if name == "emc-wo-c":  # an ablation that has nothing but memory keeps it also where EMC was released without
+        changes["memory"] = EpisodicMemory(weight=remembered or 0.01)
+    else:
+        changes["curiosity"] = dataclasses.replace(method.curiosity, weight=weight)
+        if name.startswith("emc") and name != "emc-wo-m":
+            changes["memory"] = EpisodicMemory(weight=remembered) if remembered else NoMemory()
     return dataclasses.replace(method, **changes)
 
 
@@ -214,6 +238,7 @@ PARTS: Mapping[str, Mapping[str, object]] = {
 }  # what `--mixer NAME`, `--curiosity NAME`, ... may put in place of a method's own part
 
 
-def make_method(name: str, preset: str = "released") -> Method:
-    """A method of the paper by name."""
-    return lookup("method", name, lookup("preset", preset, PRESETS)).method
+def make_method(name: str, preset: str = "released", env_name: str = "") -> Method:
+    """A method of the paper by name; the preset `starcraft` knows what was released for the map that an environment's name ends in."""
+    method = lookup("method", name, lookup("preset", preset, PRESETS)).method
+    return on_map(name, method, env_name.rpartition("/")[2]) if preset == "starcraft" else method

@@ -9,6 +9,7 @@ from emc.claims.judgement import ahead, all_of, along_the_way, comparable, fails
 
 METHODS = ("emc-qplex", "emc-wo-c", "emc-wo-m", "qplex")
 MAPS = ("corridor", "2s3z", "3s5z")
+STEPS = {name: 5_000_000 if name in ("corridor", "3s5z_vs_3s6z", "6h_vs_8z") else 2_000_000 for name in MAPS}
 
 
 def panel(name: str, seeds: int, steps: int) -> Panel:
@@ -20,7 +21,7 @@ CLAIM = Claim(
     title="Battles: what curiosity and memory each contribute",
     section="5.4",
     small=(panel("2s3z", 3, 100_000),),
-    paper=tuple(panel(name, 5, 2_000_000) for name in MAPS),
+    paper=tuple(panel(name, 5, STEPS[name]) for name in MAPS),
     statements=(
         Statement(
             "corridor: without curiosity EMC cannot solve it",

@@ -31,6 +31,10 @@ CLAIM = Claim(
             "p = 0: every method but QPLEX and IQL finds the winning policy, and those two do not",
             all_of(wins("p = 0", *CURIOUS, *NOVEL, "vdn", "qmix"), fails("p = 0", "qplex", "iql", bar=0.5)),
         ),
+        Statement(
+            "p = 0: those that win do so sooner than QPLEX and IQL",
+            all_of(*(ahead("p = 0", method, "qplex", "iql", measure=sooner) for method in (*CURIOUS, *NOVEL, "vdn", "qmix"))),
+        ),
         Statement("p = 0.5: methods without intrinsic reward fail", fails("p = 0.5", *PLAIN)),
         Statement("p = 0.5: QPLEX-Local and QPLEX-Global still win", wins("p = 0.5", *NOVEL)),
         Statement("p = 0.5: QPLEX-Local is faster than QPLEX-Global", ahead("p = 0.5", "qplex-local", "qplex-global", measure=sooner)),

@@ -9,12 +9,15 @@ from emc.claims.judgement import ahead, all_of, along_the_way, comparable
 
 WEIGHTS = ("0.001", "0.01", "0.1", "0.5")
 MAPS = ("3s5z_vs_3s6z", "2s3z", "3s_vs_5z")
+STEPS = {name: 5_000_000 if name in ("corridor", "3s5z_vs_3s6z", "6h_vs_8z") else 2_000_000 for name in MAPS}
 MIDDLE, ENDS = ("λ = 0.01", "λ = 0.1"), ("λ = 0.001", "λ = 0.5")
 
 
 def panel(name: str, seeds: int, steps: int) -> Panel:
     """EMC with four weights on one map."""
-    arms = tuple(Arm(f"emc-qplex {name} --preset starcraft --memory.weight {weight}", f"λ = {weight}") for weight in WEIGHTS)
+    arms = tuple(
+        Arm(f"emc-qplex {name} --preset starcraft --memory episodic --memory.weight {weight}", f"λ = {weight}") for weight in WEIGHTS
+    )
     return Panel(name, arms, steps, tuple(range(1, seeds + 1)))
 
 
@@ -22,7 +25,7 @@ CLAIM = Claim(
     title="Battles: how much the weight of the memory matters",
     section="appendix",
     small=(panel("3m", 3, 100_000),),
-    paper=tuple(panel(name, 5, 2_000_000) for name in MAPS),
+    paper=tuple(panel(name, 5, STEPS[name]) for name in MAPS),
     statements=(
         *(
             Statement(

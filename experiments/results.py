@@ -158,8 +158,12 @@ def draw(evidence: Evidence) -> None:
 
 
 def data_hash(evidence: Evidence) -> str:
-    """A hash of every number in a claim's curves."""
-    return hashlib.sha256(csv_of(evidence)).hexdigest()
+    """A hash of every line that a claim's figures are drawn from."""
+    found = hashlib.sha256(csv_of(evidence))
+    for path in sorted({run.path for sample in evidence for run in sample.runs.values()}):
+        for file in ("metrics.jsonl", "maps.jsonl"):
+            found.update((path / file).read_bytes() if (path / file).exists() else b"")
+    return found.hexdigest()
 
 
 # ------------------------------------------------------------------------------------------- matrix games, scripted players
@@ -254,6 +258,7 @@ if __name__ == "__main__":
             keep(Path(root))
         case ["page"]:
             found = [evidence_of(claim) for claim in claims().values()]
+            shutil.rmtree(FIGURES, ignore_errors=True)
             for evidence in found:
                 draw(evidence)
             PAGE.write_text(page(found))

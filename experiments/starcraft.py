@@ -9,7 +9,7 @@ import numpy as np
 
 from emc.claims import Arm, Claim, Panel, Statement, Verdict, VerdictKind
 from emc.claims.figures import plot_aggregates, plot_inside
-from emc.claims.judgement import SEEDS, ahead, all_of, along_the_way, comparable
+from emc.claims.judgement import SEEDS, ahead, all_of, along_the_way, comparable, sooner, wins
 
 OURS, OTHERS = "emc-qplex", ("rode", "qplex", "maven", "cw-qmix", "ow-qmix")
 SUPER_HARD = ("corridor", "3s5z_vs_3s6z", "6h_vs_8z")
@@ -43,15 +43,35 @@ CLAIM = Claim(
     title="StarCraft-like battles: EMC against RODE, QPLEX, MAVEN and weighted QMIX",
     section="5.3",
     small=(panel("3m", ("qmix", "qplex", OURS), 3, 200_000),),
-    paper=tuple(panel(name, (OURS, *OTHERS, "qmix"), 5, 2_000_000) for name in MAPS),
+    paper=tuple(panel(name, (OURS, *OTHERS, "qmix"), 5, 5_000_000 if name in SUPER_HARD else 2_000_000) for name in MAPS),
     statements=(
         Statement("EMC is best by at least 1/32 on six maps and behind on at most three", best_on_six),
         *(Statement(f"{name}: EMC is clearly best", ahead(name, OURS, *OTHERS)) for name in SUPER_HARD[:2]),
         Statement(
             "6h_vs_8z: EMC and RODE are best",
-            all_of(comparable("6h_vs_8z", OURS, *OTHERS), ahead("6h_vs_8z", OURS, *OTHERS[1:])),
+            all_of(
+                comparable("6h_vs_8z", OURS, "rode"),
+                comparable("6h_vs_8z", "rode", OURS),
+                *(ahead("6h_vs_8z", best, *OTHERS[1:]) for best in (OURS, "rode")),
+            ),
         ),
         *(Statement(f"{name}: EMC learns fastest", ahead(name, OURS, *OTHERS, measure=along_the_way)) for name in HARD),
+        *(Statement(f"{name}: EMC ends highest", ahead(name, OURS, *OTHERS)) for name in HARD),
+        *(
+            Statement(f"{name}: EMC ends with the best", comparable(name, OURS, *OTHERS, within=1 / 32))
+            for name in EASY
+            if name != "2s_vs_1sc"
+        ),
+        Statement(
+            "2s_vs_1sc: EMC is second to QPLEX by a hair",
+            all_of(comparable("2s_vs_1sc", OURS, "qplex", within=0.05), comparable("2s_vs_1sc", "qplex", OURS, within=0.0)),
+        ),
+        Statement("bane_vs_bane: EMC comes to win everything", wins("bane_vs_bane", OURS, bar=0.99)),
+        Statement("bane_vs_bane: EMC gets there before QPLEX", ahead("bane_vs_bane", OURS, "qplex", measure=sooner)),
+        *(
+            Statement(f"{name}: MAVEN is worst", all_of(*(ahead(name, other, "maven") for other in (OURS, *OTHERS) if other != "maven")))
+            for name in REST
+        ),
         *(
             Statement(f"{name}: EMC learns faster than QPLEX", ahead(name, OURS, "qplex", measure=along_the_way))
             for name in ("2s3z", "3s5z", "bane_vs_bane")

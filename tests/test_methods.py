@@ -219,6 +219,31 @@ def test_methods_can_be_compared_and_hashed() -> None:
     assert METHODS["emc-vdn"].method != SHARED
 
 
+@pytest.mark.parametrize(
+    ("name", "eta", "remembered", "annealed"),
+    [
+        ("corridor", (0.1, 0.8, 200_000, 0.01), 0.01, 50_000),
+        ("3s5z_vs_3s6z", (0.08, 0.95, 100_000, 0.01), None, 200_000),
+        ("6h_vs_8z", (0.2, 0.9, 200_000, 0.01), None, 50_000),
+        ("2s3z", (0.001, 0.9, 100_000, 0.0), 0.1, 50_000),
+    ],
+)
+def test_the_starcraft_preset_knows_the_hardest_maps(name: str, eta: tuple[float, ...], remembered: float | None, annealed: int) -> None:
+    for method in ("emc-qplex", "emc-td", "emc-wo-m", "qplex-global"):
+        for env_name in (name, f"smac/{name}"):
+            made = make_method(method, "starcraft", env_name)
+            weight = made.curiosity.weight
+            assert (weight.start, weight.rate, weight.every, weight.floor) == eta
+            assert made.epsilon == Epsilon(steps=annealed)
+            expected = remembered if method in ("emc-qplex", "emc-td") else None
+            assert getattr(made.memory, "weight", None) == expected
+    assert make_method("emc-wo-c", "starcraft", name).memory.weight == (remembered or 0.01)
+    assert make_method("qmix", "starcraft", name) == make_method("qmix", "starcraft")
+    assert make_method("emc-qplex", "released", name) == make_method("emc-qplex")
+    assert make_method("rode", "starcraft", name).policy.clusters == (3 if name == "corridor" else 5)
+    assert make_method("qmix-tuned", "starcraft", name).loss.td_lambda == (0.3 if name == "6h_vs_8z" else 0.6)
+
+
 def test_the_starcraft_preset_has_the_constants_released_for_those_maps() -> None:
     assert all(entry.method.gamma == 0.99 and entry.method.replay == Uniform() for entry in STARCRAFT.values())
     twice = {name for name, entry in STARCRAFT.items() if entry.method.updates_per_episode == 2}

@@ -49,8 +49,7 @@ class Sample:
     @property
     def complete(self) -> tuple[Curve, ...]:
         """The seeds that were tested at the panel's end."""
-        last = self.panel.steps - self.config.budget.evaluate_every
-        return tuple(curve for curve in self.curves if curve.steps[-1] >= last)
+        return tuple(curve for curve in self.curves if curve.steps[-1] >= self.panel.steps)
 
     @property
     def finals(self) -> Float[np.ndarray, " seeds"]:
@@ -113,14 +112,14 @@ def _sample(panel: Panel, arm: Arm, surveys: Sequence[Survey], configure: Config
             known = curves.get(curve.seed)
             if curve.seed in panel.seeds and (known is None or curve.steps[-1] > known.steps[-1]):
                 curves[curve.seed], runs[curve.seed] = curve, run
-    end = panel.steps + job.config.budget.evaluate_every  # a test is late by up to an episode
     repeated = len(found) - len({run.path for run in runs.values()})
-    cut = [_until(curves[seed], end) for seed in sorted(curves)]
+    cut = [_until(curves[seed], panel.steps) for seed in sorted(curves)]
     begun = tuple(curve for curve in cut if len(curve.steps))
     return Sample(arm, panel, job.config, begun, {seed: runs[seed] for seed in sorted(runs)}, repeated)
 
 
 def _until(curve: Curve, end: float) -> Curve:
-    inside = curve.steps < end
+    """A curve up to its first test at or after a number of steps: a test is late by up to an episode."""
+    inside = np.arange(len(curve.steps)) <= np.searchsorted(curve.steps, end)
     episodes = round(curve.episodes * float(np.mean(inside))) if len(inside) else 0
     return dataclasses.replace(curve, steps=curve.steps[inside], values=curve.values[inside], episodes=episodes)

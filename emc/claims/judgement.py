@@ -2,8 +2,8 @@
 
 A method *wins* a panel if the median over seeds of its score at the end is at least `WIN` on the task's scale, and *fails* if it is at
 most `LOSS`: medians are what the paper shows. It takes `SEEDS` complete seeds to judge a method. One method is *ahead* of another if
-chance alone would put it as far ahead in one case of twenty at most (an exact one-sided test over the seeds); where neither is ahead, the
-data do not decide.
+chance alone would put it as far ahead in one case of twenty at most (an exact one-sided test over the seeds). Where neither is ahead, few
+seeds do not decide, and `MANY` contradict.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from emc.statistics import area, quartiles, steps_to
 Judge = Callable[[Evidence], Verdict]
 Measure = Callable[[Sample], Float[np.ndarray, " seeds"]]  # larger is better
 WIN, LOSS, SEEDS, CHANCE = 0.9, 0.1, 3, 0.05
+OUTSIDE = "not part of this budget"
+MANY = 6  # seeds of each, from which on no difference seen is taken as none
 
 
 def wins(panel: str, *arms: str, bar: float = WIN) -> Judge:
@@ -51,7 +53,7 @@ def at_the_end(sample: Sample) -> Float[np.ndarray, " seeds"]:
 
 
 def sooner(sample: Sample) -> Float[np.ndarray, " seeds"]:
-    """How soon nine tenths of the scale are reached and held; never is later than everything."""
+    """How soon nine tenths of the scale are reached and held, as steps below 0; never is later than everything."""
     score = sample.task.score
     return np.array([-steps_to(curve.steps.tolist(), [score(v) for v in curve.values], WIN) for curve in sample.complete])
 
@@ -66,14 +68,19 @@ def ahead(panel: str, ours: str, *theirs: str, measure: Measure = at_the_end) ->
 
     def against(other: str) -> Judge:
         def judge(evidence: Evidence) -> Verdict:
-            pair = [evidence.sample(panel, name) for name in (ours, other)]
-            for name, sample in zip((ours, other), pair, strict=True):
+            found: list[list[float]] = []
+            for name in (ours, other):
+                sample = evidence.sample(panel, name)
                 if sample is None or len(sample.complete) < SEEDS:
                     return lacking(panel, name, sample)
-            mine, yours = (measure(sample).tolist() for sample in pair if sample is not None)
+                found.append(measure(sample).tolist())
+                if len(found[-1]) < SEEDS:  # of a run without maps there is nothing to measure
+                    return Verdict(VerdictKind.UNKNOWN, ((panel, f"{name}: {len(found[-1])} of {len(sample.complete)} seeds have maps"),))
+            mine, yours = found
             forth, back = chance_of(mine, yours), chance_of(yours, mine)
-            kind = VerdictKind.HOLDS if forth <= CHANCE else VerdictKind.FAILS if back <= CHANCE else VerdictKind.UNKNOWN
-            middle = " to ".join(f"{abs(float(np.median(values))):.4g}" for values in (mine, yours))
+            decided = back <= CHANCE or min(len(mine), len(yours)) >= MANY
+            kind = VerdictKind.HOLDS if forth <= CHANCE else VerdictKind.FAILS if decided else VerdictKind.UNKNOWN
+            middle = " to ".join(f"{float(np.median(values)):.4g}" for values in (mine, yours))
             seeds = f"medians of {len(mine)} and {len(yours)}"
             return Verdict(kind, ((panel, f"{ours} against {other} {middle} ({seeds}), by chance {forth:.2g}"),))
 
@@ -83,7 +90,7 @@ def ahead(panel: str, ours: str, *theirs: str, measure: Measure = at_the_end) ->
 
 
 def comparable(panel: str, ours: str, *theirs: str, within: float = 0.1) -> Judge:
-    """A method's median is no further below the best of some others than this."""
+    """A method's median is no further below the best of some others than this; where all of them fail there is nothing to compare."""
 
     def judge(evidence: Evidence) -> Verdict:
         found = {name: evidence.sample(panel, name) for name in (ours, *theirs)}
@@ -92,8 +99,22 @@ def comparable(panel: str, ours: str, *theirs: str, within: float = 0.1) -> Judg
                 return lacking(panel, name, sample)
         medians = {name: float(np.median(sample.finals)) for name, sample in found.items() if sample is not None}
         best = max(theirs, key=lambda name: medians[name])
-        kind = VerdictKind.HOLDS if medians[ours] >= medians[best] - within else VerdictKind.FAILS
-        return Verdict(kind, ((panel, f"{ours} {medians[ours]:.2f}, best of the others {best} {medians[best]:.2f}"),))
+        facts = ((panel, f"{ours} {medians[ours]:.2f}, best of the others {best} {medians[best]:.2f}"),)
+        if max(medians.values()) <= LOSS:
+            return Verdict(VerdictKind.UNKNOWN, facts)
+        return Verdict(VerdictKind.HOLDS if medians[ours] >= medians[best] - within else VerdictKind.FAILS, facts)
+
+    return judge
+
+
+def any_of(*judges: Judge) -> Judge:
+    """Holds where one does; contradicted only where none does."""
+
+    def judge(evidence: Evidence) -> Verdict:
+        verdicts = [one(evidence) for one in judges]
+        kinds = {verdict.kind for verdict in verdicts}
+        kind = next(kind for kind in (VerdictKind.HOLDS, VerdictKind.UNKNOWN, VerdictKind.FAILS) if kind in kinds)
+        return Verdict(kind, tuple(fact for verdict in verdicts for fact in verdict.facts))
 
     return judge
 
@@ -113,16 +134,17 @@ def all_of(*judges: Judge) -> Judge:
 
 
 def described(sample: Sample) -> str:
-    """The score at the end in a few numbers."""
+    """The score at the end in a few numbers; when the end was, because to fail by then is not to fail for good."""
     middle, low, high = quartiles(sample.finals)
-    solved = int(np.sum(sample.finals >= WIN))
-    return f"{middle:.2f} [{low:.2f}, {high:.2f}], {solved} of {len(sample.finals)} seeds at {WIN:g} or more"
+    solved, asked = int(np.sum(sample.finals >= WIN)), len(sample.panel.seeds)
+    seeds = f"{len(sample.finals)}" if len(sample.finals) == asked else f"{len(sample.finals)} (of {asked})"
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}] at {steps_in_words(sample.panel.steps)}, {solved} of {seeds} seeds at {WIN:g} or more"
 
 
 def lacking(panel: str, arm: str, sample: Sample | None) -> Verdict:
     """Why a method cannot be judged."""
     reason = (
-        "not part of this budget"
+        OUTSIDE
         if sample is None
         else f"{arm} {len(sample.complete)} of {len(sample.panel.seeds)} seeds at {steps_in_words(sample.panel.steps)}"
     )

@@ -14,7 +14,7 @@ from emc.claims.judgement import SEEDS, Judge, Measure, lacking
 from emc.envs.base import Mapped
 from emc.names import lookup
 
-EARLY, LATE = "early", "late"
+EARLY, MIDDLE, LATE = (0.0, 0.1), (0.45, 0.55), (0.9, 1.0)  # shares of a panel's steps
 
 
 def time_in(area: str) -> Measure:
@@ -43,11 +43,11 @@ def paid_in(area: str) -> Measure:
     return measure
 
 
-def evenness(when: str) -> Measure:
-    """The entropy of visits over cells in the first or the last tenth of the panel, as a share of the largest there is."""
+def evenness(when: tuple[float, float]) -> Measure:
+    """The entropy of visits over cells in a stretch of the panel, as a share of the largest there is."""
 
     def measure(sample: Sample) -> Float[np.ndarray, " seeds"]:
-        return _each(sample, lambda maps: _evenness(_sum(_tenth(maps, when), "visits")))
+        return _each(sample, lambda maps: _evenness(_sum(_between(maps, when, sample.panel.steps), "visits")))
 
     return measure
 
@@ -61,7 +61,10 @@ def alike(panel: str, *arms: str, measure: Measure, within: float) -> Judge:
             sample = evidence.sample(panel, arm)
             if sample is None or len(sample.complete) < SEEDS:
                 return lacking(panel, arm, sample)
-            medians[arm] = float(np.median(measure(sample)))
+            found = measure(sample)
+            if len(found) < SEEDS:  # of a run without maps there is nothing to measure
+                return Verdict(VerdictKind.UNKNOWN, ((panel, f"{arm}: {len(found)} of {len(sample.complete)} seeds have maps"),))
+            medians[arm] = float(np.median(found))
         near = max(medians.values()) - min(medians.values()) <= within
         facts = ((panel, ", ".join(f"{arm} {median:.3f}" for arm, median in medians.items())),)
         return Verdict(VerdictKind.HOLDS if near else VerdictKind.FAILS, facts)
@@ -74,9 +77,11 @@ def _evenness(visits: Float[np.ndarray, "R C"]) -> float:
     return float(-np.sum(share * np.log(share)) / np.log(visits.size))
 
 
-def _tenth(maps: list[Mapping[str, Any]], when: str) -> list[Mapping[str, Any]]:
-    count = max(1, round(len(maps) / 10))
-    return maps[:count] if when == EARLY else maps[-count:]
+def _between(maps: list[Mapping[str, Any]], when: tuple[float, float], steps: int) -> list[Mapping[str, Any]]:
+    """The snapshots of a stretch; the one that ends nearest to its middle where a long run has none inside."""
+    first, last = (share * steps for share in when)
+    inside = [line for line in maps if first < line["steps"] <= last + 0.01 * steps]  # a snapshot is late by up to an episode
+    return inside or [min(maps, key=lambda line: abs(line["steps"] - (first + last) / 2))]
 
 
 def _each(sample: Sample, number: Any) -> Float[np.ndarray, " seeds"]:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 from emc.claims.claim import Claim, Verdict, VerdictKind
 from emc.claims.evidence import Evidence
 from emc.claims.figures import plot_panels
+from emc.claims.judgement import OUTSIDE
 from emc.report.animation import written_whole
 from emc.report.figures import LIGHT, as_png
 from emc.runs.directory import explained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-MARKS = {VerdictKind.HOLDS: "holds", VerdictKind.FAILS: "does not hold", VerdictKind.UNKNOWN: "not enough data"}
 
 
 def verdicts_of(evidence: Evidence) -> list[tuple[str, Verdict]]:
@@ -54,12 +53,15 @@ def figures_of(evidence: Evidence) -> dict[str, Figure]:
 
 
 def checklist(evidence: Evidence) -> str:
-    """The claim's statements, each with its verdict and numbers."""
+    """The claim's statements, each with its verdict and numbers; those that the budget has no runs for come last, together."""
     claim = evidence.claim
-    lines = [f"{claim.title} ({evidence.budget} budget)", ""]
+    lines, others = [f"{claim.title} ({evidence.budget} budget)", ""], list[str]()
     for text, verdict in verdicts_of(evidence):
-        lines += [f"[{MARKS[verdict.kind]}] {text}", f"    {verdict.numbers}"]
-    return "\n".join(lines)
+        if all(fact == OUTSIDE for _, fact in verdict.facts):
+            others.append(f"    {text}")
+        else:
+            lines += [f"[{verdict.kind.value}] {text}", f"    {verdict.numbers}"]
+    return "\n".join([*lines, *([f"[{VerdictKind.UNKNOWN.value}] {OUTSIDE}:", *others] if others else [])])
 
 
 def summary(evidence: Evidence) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def csv_of(evidence: Evidence) -> bytes:
     """Every test of every seed, as far as the budget goes."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(("panel", "method", "seed", "steps", "score"))
+    rows.writerow(("panel", "method", "seed", "steps", "value"))
     for title, arms in evidence.samples.items():
         for name, sample in arms.items():
             for curve in sample.curves:

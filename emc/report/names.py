@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from emc.envs.registry import TASKS
 from emc.errors import UserError
-from emc.methods import PRESETS
+from emc.methods import PRESETS, make_method
 from emc.runs import RunDirectory
 from emc.runs.config import RunConfig, to_json
 from emc.runs.session import config_of
@@ -61,8 +61,8 @@ def _task_changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]
 
 def nearest_preset(run: RunDirectory) -> tuple[str, Any]:
     """What the preset that a run's method is nearest to is called, and its configuration; None if no preset has the name."""
-    name = names_of(run)[1]
-    known = _presets(name)
+    env_name, name = names_of(run)
+    known = _presets(name, env_name)
     if not known:
         return name, None
     preset = min(known, key=lambda preset: len([*differences(configuration(run).get("method"), known[preset])]))
@@ -70,8 +70,8 @@ def nearest_preset(run: RunDirectory) -> tuple[str, Any]:
 
 
 @functools.cache
-def _presets(method_name: str) -> Mapping[str, Any]:
-    return {preset: to_json(table[method_name].method) for preset, table in PRESETS.items() if method_name in table}
+def _presets(method_name: str, env_name: str) -> Mapping[str, Any]:
+    return {preset: to_json(make_method(method_name, preset, env_name)) for preset, table in PRESETS.items() if method_name in table}
 
 
 def usual_environment(run: RunDirectory) -> Any:

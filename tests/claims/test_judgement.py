@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from emc.claims import Arm, Claim, Evidence, Panel, Sample, Verdict, VerdictKind
-from emc.claims.judgement import ahead, all_of, along_the_way, comparable, fails, sooner, wins
-from emc.claims.places import EARLY, LATE, alike, evenness, paid_in, time_in
+from emc.claims.judgement import ahead, all_of, along_the_way, any_of, comparable, fails, sooner, wins
+from emc.claims.places import EARLY, LATE, MIDDLE, alike, evenness, paid_in, time_in
 from emc.cli import configure
 from emc.report.curves import Curve
 from emc.runs.directory import RunDirectory
@@ -62,7 +62,7 @@ def test_seeds_that_have_not_got_to_the_end_do_not_count() -> None:
     short = sample("vdn", (1.0, 1.0, 1.0), panel, until=STEPS - 2_000)
     verdict = wins("grid", "vdn")(evidence(vdn=short))
     assert verdict == Verdict(UNKNOWN, (("grid", "vdn 0 of 3 seeds at 10k"),))
-    assert kind(wins("grid", "vdn")(evidence(vdn=sample("vdn", (1.0, 1.0, 1.0), panel, until=STEPS - 1_000)))) is HOLDS
+    assert kind(wins("grid", "vdn")(evidence(vdn=sample("vdn", (1.0, 1.0, 1.0), panel, until=STEPS - 1_000)))) is UNKNOWN
 
 
 def test_a_panel_that_this_budget_lacks_is_said() -> None:
@@ -99,12 +99,32 @@ def test_comparable_is_no_further_below_the_best_than_a_tenth() -> None:
     assert kind(comparable("grid", "emc-vdn", "vdn", "qmix")(evidence(emc_vdn=(0.8,) * 3, vdn=(0.85,) * 3, qmix=(0.0,) * 3))) is HOLDS
     assert kind(comparable("grid", "emc-vdn", "vdn", "qmix")(evidence(emc_vdn=(0.7,) * 3, vdn=(0.85,) * 3, qmix=(0.0,) * 3))) is FAILS
 
+    nobody = comparable("grid", "emc-vdn", "vdn")(evidence(emc_vdn=(0.0,) * 3, vdn=(0.0,) * 3))
+    assert kind(nobody) is UNKNOWN  # where all fail there is nothing to compare
+
+
+def test_no_difference_among_many_seeds_contradicts_and_among_few_does_not_decide() -> None:
+    assert kind(ahead("grid", "emc-vdn", "vdn")(evidence(emc_vdn=(1.0,) * 6, vdn=(1.0,) * 6))) is FAILS
+    assert kind(ahead("grid", "emc-vdn", "vdn")(evidence(emc_vdn=(1.0,) * 5, vdn=(1.0,) * 6))) is UNKNOWN
+
+
+def test_numbers_keep_their_sign() -> None:
+    verdict = ahead("grid", "emc-vdn", "vdn")(evidence(emc_vdn=(-0.1,) * 3, vdn=(-0.8,) * 3))
+    assert "-0.1 to -0.8" in verdict.numbers
+
+
+def test_one_that_holds_is_enough_for_any() -> None:
+    found = evidence(vdn=(1.0,) * 3, qmix=(0.0,) * 3, qplex=(1.0,) * 2)
+    assert kind(any_of(wins("grid", "qmix"), wins("grid", "vdn"))(found)) is HOLDS
+    assert kind(any_of(wins("grid", "qmix"), wins("grid", "qplex"))(found)) is UNKNOWN
+    assert kind(any_of(wins("grid", "qmix"))(found)) is FAILS
+
 
 def test_one_contradiction_is_enough_and_comes_first() -> None:
     found = evidence(vdn=(1.0,) * 3, qmix=(0.0,) * 3, qplex=(1.0,) * 2)
     verdict = wins("grid", "vdn", "qplex", "qmix")(found)
     assert kind(verdict) is FAILS
-    assert verdict.facts[0] == ("grid", "qmix 0.00 [0.00, 0.00], 0 of 3 seeds at 0.9 or more")
+    assert verdict.facts[0] == ("grid", "qmix 0.00 [0.00, 0.00] at 10k, 0 of 3 seeds at 0.9 or more")
     assert kind(all_of(wins("grid", "vdn", "qplex"))(found)) is UNKNOWN
     assert kind(all_of(wins("grid", "vdn"), fails("grid", "qmix"))(found)) is HOLDS
 
@@ -155,5 +175,10 @@ def test_places_are_measured_seed_by_seed(tmp_path) -> None:
     np.testing.assert_allclose(evenness(LATE)(settled), [0.0] * 3, atol=1e-12)
     assert kind(alike("grid", "emc-vdn", "vdn", measure=evenness(EARLY), within=0.05)(found)) is HOLDS
     assert kind(alike("grid", "emc-vdn", "vdn", measure=evenness(LATE), within=0.05)(found)) is FAILS
+    np.testing.assert_allclose(evenness(MIDDLE)(settled), [1.0] * 3)  # the tenth that ends at half of the steps
+    blind = evidence(emc_vdn=(1.0,) * 3, vdn=(1.0,) * 3)
+    for judge in (ahead("grid", "vdn", "emc-vdn", measure=noisy), alike("grid", "vdn", measure=noisy, within=0.1)):
+        assert kind(judge(blind)) is UNKNOWN
+        assert "0 of 3 seeds have maps" in judge(blind).numbers
     # Rows 0 and 1 pay 0 and 1, the whole map 5 on average.
     np.testing.assert_allclose(paid_in("noisy area")(wandering), [0.1] * 3)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from emc.claims import Arm, Claim, Panel, Statement, gather, jobs_of
-from emc.claims.judgement import wins
-from emc.claims.reproduction import checklist, missing, write
+from emc.claims import Arm, Claim, Panel, Statement, VerdictKind, gather, jobs_of
+from emc.claims.judgement import OUTSIDE, wins
+from emc.claims.reproduction import missing, verdicts_of, write
 from emc.claims.shelf import claim, claims
 from emc.cli import configure
 from emc.errors import UserError
@@ -38,9 +38,12 @@ def test_every_claim_can_be_run_and_says_what_it_is(name: str) -> None:
         assert len({job.key for job in jobs}) == len(jobs)
         seeds = [seed for job in jobs for seed in job.config.seeds]
         assert seeds == sorted(seeds)
-    evidence = gather(one, "paper", [Survey(Path("nowhere"))], configure)
-    verdicts = checklist(evidence)
-    assert verdicts.count("[not enough data]") == len(one.statements)  # nothing was run, so nothing may be concluded
+    found = [gather(one, budget, [Survey(Path("nowhere"))], configure) for budget in ("small", "paper")]
+    for (text, small), (_, paper) in zip(*map(verdicts_of, found), strict=True):
+        assert {small.kind, paper.kind} == {VerdictKind.UNKNOWN}  # nothing was run, so nothing may be concluded
+        parts = [{panel for panel, fact in verdict.facts if fact != OUTSIDE} for verdict in (small, paper)]
+        named = {panel for verdict in (small, paper) for panel, _ in verdict.facts}
+        assert named <= parts[0] | parts[1], f"{text}: names a panel or a method that no budget has"
 
 
 def test_the_claims_of_the_paper_are_all_there() -> None:
@@ -105,7 +108,7 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert {*files} == {"curves.png", "curves.pdf", "curves.csv", "checklist.json"}
     with files["curves.csv"].open(newline="") as text:
         rows = [*csv.DictReader(text)]
-    assert rows[1] == {"panel": "p = 2", "method": "emc-vdn", "seed": "1", "steps": "3000", "score": "1"}
+    assert rows[1] == {"panel": "p = 2", "method": "emc-vdn", "seed": "1", "steps": "3000", "value": "1"}
     assert len(rows) == 6
     document = json.loads(files["checklist.json"].read_text())
     assert [one["verdict"] for one in document["statements"]] == ["does not hold"]  # the last tests are 0 and 1: a half
