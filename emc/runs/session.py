@@ -28,7 +28,7 @@ from emc.envs.base import Environment
 from emc.envs.hosted import Hosted
 from emc.errors import RunError, UserError
 from emc.runs.config import RunConfig, from_json, to_json
-from emc.runs.directory import CHECKPOINTS, METRICS, RunDirectory
+from emc.runs.directory import CHECKPOINTS, LOCK, METRICS, RunDirectory
 from emc.runs.jsonl import read_metrics
 from emc.runs.lines import Reading, eval_line, map_line, summary, train_line
 from emc.runs.machine import describe_machine, differences
@@ -134,12 +134,11 @@ def resume(path: Path, keeping: Keeping | None = None, display: Display = Silent
     run = RunDirectory.open(path)
     run.patience = patience
     config = config_of(run)
+    if not is_resumable(run.path):  # before locking, which leaves the file that says that a process trained here
+        what = "is finished, and its checkpoints are gone" if (run.path / END).exists() else "has lines, but no checkpoint to go on from"
+        raise RunError(f"{run.path}: {what}. Start a new run; the lines of this one stay as they are.")
     with run:
         check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
-        if not run.steps() and (run.path / END).exists():
-            raise RunError(
-                f"{run.path}: is finished, and its checkpoints are gone. Start a new run; the lines of this one stay as they are."
-            )
         program = loop_of(config)
         session = _Session(run, config, program, keeping or keeping_of(run), display)
         if not run.steps():
@@ -172,6 +171,13 @@ def keeping_of(run: RunDirectory) -> Keeping:
         return Keeping(float(asked["checkpoint_minutes"]), int(asked["keep_checkpoints"]))
     except (KeyError, TypeError, ValueError):
         return Keeping()
+
+
+def is_resumable(path: Path) -> bool:
+    """Whether a run can go on and lose nothing: it has a checkpoint, or no line, or was killed on the way to its first checkpoint."""
+    if any((path / CHECKPOINTS).glob("[0-9]" * 12)) or not any(path.glob("*.jsonl")):
+        return True
+    return (path / LOCK).exists() and not (path / END).exists()  # lines that somebody kept come without a lock
 
 
 def is_finished(path: Path) -> bool:

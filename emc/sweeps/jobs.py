@@ -14,7 +14,7 @@ from emc.errors import UserError
 from emc.runs.config import RunConfig, to_json
 from emc.runs.directory import CHECKPOINTS, MANIFEST, RunDirectory, folder_name
 from emc.runs.jsonl import last_line, plain
-from emc.runs.session import SPEED, config_of, is_finished
+from emc.runs.session import SPEED, config_of, is_finished, is_resumable
 
 
 class State(enum.Enum):
@@ -81,7 +81,7 @@ class Survey:
     def find(self, job: Job) -> Path | None:
         """The run of a job: one that has all its steps if there is one, else the one that can be resumed."""
         serving = [path for path in self._serving(job) if self._is_done(path, job)]
-        same = [path for path in self._runs(job.folder) if self._kinds[path].key == job.key]
+        same = [path for path in self._runs(job.folder) if self._kinds[path].key == job.key and is_resumable(path)]
         return max(serving or same, key=lambda path: (is_finished(path), steps_of(path), path.name), default=None)
 
     def state(self, job: Job) -> State:

@@ -20,7 +20,7 @@ from emc.child import STOPPED, End, Order, attend, unseen
 from emc.cli import _configured, main
 from emc.envs.gridworld import Gridworld
 from emc.errors import UserError
-from emc.runs.config import RunConfig
+from emc.runs.config import RunConfig, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.session import is_finished, start
 from emc.sweeps import Job, State, Survey, Sweep, jobs_of, read_sweep
@@ -114,6 +114,29 @@ def test_runs_are_known_by_what_decides_their_numbers(tmp_path: Path) -> None:
     manifest = run.path / "manifest.json"
     manifest.write_text("{")
     assert Survey(tmp_path).state(small(0)) is State.MISSING
+
+
+def test_lines_that_were_kept_without_checkpoints_are_never_trained_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunDirectory.create(tmp_path, "gridworld", "vdn", {"config": to_json(small(0).config)})
+    assert Survey(tmp_path).state(small(0)) is State.BEGUN  # killed before its first line: there is nothing to lose
+    (run.path / "metrics.jsonl").write_text("{}\n")
+    (run.path / "speed.jsonl").write_text('{"steps": 40}\n')
+    assert Survey(tmp_path).state(small(0)) is State.MISSING
+    assert Survey(tmp_path).find(small(0)) is None
+    for _ in range(2):  # being refused changes nothing
+        with pytest.raises(SystemExit) as stop:
+            main(["resume", str(run.path)])
+        assert stop.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "has lines, but no checkpoint to go on from. Start a new run" in line
+    assert {path.name for path in run.path.iterdir()} == {"manifest.json", "metrics.jsonl", "speed.jsonl"}
+    assert (run.path / "metrics.jsonl").read_text() == "{}\n"
+    (run.path / "lock").touch()  # a process trained here, and was killed before its first checkpoint
+    assert Survey(tmp_path).find(small(0)) == run.path
+    assert Survey(tmp_path).state(small(0)) is State.BEGUN
+    (run.path / "lock").unlink()
+    (run.path / "speed.jsonl").write_text('{"steps": 90}\n')
+    assert Survey(tmp_path).state(small(0)) is State.DONE
 
 
 def test_what_is_left_is_summed_up_at_the_speed_of_what_is_going_on() -> None:
