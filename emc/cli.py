@@ -306,10 +306,10 @@ def _say_what_is_left(jobs: Sequence[Any], engine: Any, runs: Path) -> None:
 
     prepare_jax()
     survey = Survey(runs)
-    states = {job: survey.state(job) for job in jobs}
-    for job, state in states.items():
+    found = [(job, *survey.look(job)) for job in jobs]
+    for job, state, _ in found:
         print(f"{state.value:<10} {job.name}")
-    left = [(job, survey.find(job)) for job, state in states.items() if state is not State.DONE]
+    left = [(job, run) for job, state, run in found if state is not State.DONE]
     with engine.ready():
         for line in forecast(left, max(engine.room(), 1)):
             print(line)

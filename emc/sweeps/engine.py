@@ -112,7 +112,7 @@ class _Pool:
     def __init__(self, engine: Engine, jobs: Sequence[Job], root: Path, watch: Watch):
         self.engine, self.root, self.watch = engine, root, watch
         self.survey = Survey(root)
-        self.all = [Progress(job, self.survey.state(job), run=self.survey.find(job)) for job in jobs]
+        self.all = [Progress(job, state, run=run) for job in jobs for state, run in [self.survey.look(job)]]
         self.waiting = [one for one in self.all if one.state in (State.MISSING, State.BEGUN)]
         self.active: dict[int, tuple[Progress, Attempt]] = {}  # by the place that it has
         self.stopping = False

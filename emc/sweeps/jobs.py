@@ -7,7 +7,7 @@ import enum
 import functools
 import json
 import shlex
-from collections.abc import Sequence
+import time
 from pathlib import Path
 
 from emc.errors import UserError
@@ -15,6 +15,8 @@ from emc.runs.config import RunConfig, to_json
 from emc.runs.directory import CHECKPOINTS, MANIFEST, RunDirectory, folder_name
 from emc.runs.jsonl import last_line, plain
 from emc.runs.session import SPEED, config_of, is_finished, is_resumable
+
+SETTLED_SECONDS = 2  # after a change until a file system's clock is sure to show the next one
 
 
 class State(enum.Enum):
@@ -40,14 +42,14 @@ class Job:
         return shlex.join(self.words)
 
     @functools.cached_property
+    def kind(self) -> Kind:
+        """What tells it from other runs."""
+        return Kind.of(self.config)
+
+    @property
     def key(self) -> str:
         """What decides the run's numbers; two jobs with the same key are the same run."""
-        return _Kind.of(self.config).key
-
-    @functools.cached_property
-    def kin(self) -> str:
-        """The same without seeds and length: a longer run of it, or one of several seeds, says all that this one would."""
-        return _Kind.of(self.config).kin
+        return self.kind.key
 
     @property
     def folder(self) -> Path:
@@ -56,15 +58,16 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kind:
+class Kind:
     """What of a configuration tells runs apart."""
 
-    key: str
-    kin: str = ""
-    seeds: frozenset[int] = frozenset()
+    key: str  # all that decides numbers
+    kin: str  # the same without seeds and length: a longer run of it, or one of several seeds, says all that this one would
+    seeds: frozenset[int]
 
     @classmethod
-    def of(cls, config: RunConfig) -> _Kind:
+    def of(cls, config: RunConfig) -> Kind:
+        """That of a run with this configuration."""
         document = plain(to_json(config))
         key = json.dumps(document, sort_keys=True)
         del document["seeds"], document["budget"]["steps"]
@@ -72,48 +75,91 @@ class _Kind:
 
 
 class Survey:
-    """Run directories below a root, by what decides their numbers; looks again only at directories that it has not seen."""
+    """Run directories below a root, by what decides their numbers; reads a manifest once and lists a folder when it changes."""
 
     def __init__(self, root: Path):
         self.root = root
-        self._kinds: dict[Path, _Kind] = {}
+        self._folders: dict[Path, _Folder] = {}
+
+    def look(self, job: Job) -> tuple[State, Path | None]:
+        """What has become of a job, and its run: one that has all its steps if there is one, else one that can be resumed."""
+        folder = self._folder(job)
+        alike = [path for path in folder.by_seed.get((job.kind.kin, job.config.seeds[0]), ()) if folder.kinds[path].seeds >= job.kind.seeds]
+        same = {path for path in alike if folder.kinds[path].key == job.key}
+        done = [path for path in alike if _is_done(path, job, path in same)]
+        found = max(done or filter(is_resumable, same), key=lambda path: (is_finished(path), steps_of(path), path.name), default=None)
+        return State.DONE if done else State.BEGUN if found else State.MISSING, found
 
     def find(self, job: Job) -> Path | None:
-        """The run of a job: one that has all its steps if there is one, else the one that can be resumed."""
-        serving = [path for path in self._serving(job) if self._is_done(path, job)]
-        same = [path for path in self._runs(job.folder) if self._kinds[path].key == job.key and is_resumable(path)]
-        return max(serving or same, key=lambda path: (is_finished(path), steps_of(path), path.name), default=None)
+        """The run of a job, if there is one that is done or can be resumed."""
+        return self.look(job)[1]
 
     def state(self, job: Job) -> State:
         """Whether a job is done, begun or missing."""
-        path = self.find(job)
-        return State.MISSING if path is None else State.DONE if self._is_done(path, job) else State.BEGUN
+        return self.look(job)[0]
 
     def kin(self, job: Job) -> list[Path]:
         """All runs that differ from a job in nothing but seeds and length."""
-        return [path for path in self._runs(job.folder) if self._kinds[path].kin == job.kin]
+        return [*self._folder(job).by_kin.get(job.kind.kin, ())]
 
-    def _serving(self, job: Job) -> list[Path]:
-        return [path for path in self.kin(job) if self._kinds[path].seeds >= set(job.config.seeds)]
-
-    def _is_done(self, path: Path, job: Job) -> bool:
-        if self._kinds[path].key == job.key and (path / CHECKPOINTS).is_dir():
-            return is_finished(path)
-        return steps_of(path) >= job.config.budget.steps  # a longer run, or lines that were kept without their checkpoints
-
-    def _runs(self, folder: Path) -> Sequence[Path]:
-        found = sorted(manifest.parent for manifest in (self.root / folder).glob(f"*/{MANIFEST}"))
-        for path in found:
-            if path not in self._kinds:
-                self._kinds[path] = _kind_of(path)
-        return found
+    def _folder(self, job: Job) -> _Folder:
+        folder = self._folders.setdefault(job.folder, _Folder(self.root / job.folder))
+        folder.refresh()
+        return folder
 
 
-def _kind_of(path: Path) -> _Kind:
+class _Folder:
+    """The runs of one method on one environment."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.kinds: dict[Path, Kind] = {}
+        self.by_kin: dict[str, list[Path]] = {}
+        self.by_seed: dict[tuple[str, int], list[Path]] = {}
+        self._read: dict[Path, Kind | None] = {}  # None: cannot be read
+        self._changed = 0  # when something last came or went; 0 if that may have happened since it was listed
+        self._bare: list[Path] = []  # have no manifest yet: somebody may be copying them here
+
+    def refresh(self) -> None:
+        """List the runs, unless nothing has come or gone since."""
+        try:
+            changed = self.path.stat().st_mtime_ns
+        except OSError:
+            changed = 0
+        if changed and changed == self._changed and not any(map(_has_manifest, self._bare)):
+            return
+        self._changed = changed if time.time_ns() - changed > SETTLED_SECONDS * 10**9 else 0
+        inside = sorted(path for path in self.path.glob("*") if path.is_dir())
+        there = [path for path in inside if _has_manifest(path)]
+        self._bare = sorted({*inside} - {*there})
+        if there != [*self._read]:
+            self._read = {path: self._read[path] if path in self._read else _kind_of(path) for path in there}
+            self._index()
+
+    def _index(self) -> None:
+        self.kinds = {path: kind for path, kind in self._read.items() if kind is not None}
+        self.by_kin, self.by_seed = {}, {}
+        for path, kind in self.kinds.items():
+            self.by_kin.setdefault(kind.kin, []).append(path)
+            for seed in kind.seeds:
+                self.by_seed.setdefault((kind.kin, seed), []).append(path)
+
+
+def _has_manifest(path: Path) -> bool:
+    return (path / MANIFEST).exists()
+
+
+def _is_done(path: Path, job: Job, same: bool) -> bool:
+    if same and (path / CHECKPOINTS).is_dir():
+        return is_finished(path)
+    return steps_of(path) >= job.config.budget.steps  # a longer run, or lines that were kept without their checkpoints
+
+
+def _kind_of(path: Path) -> Kind | None:
     try:
-        return _Kind.of(config_of(RunDirectory.open(path)))
+        return Kind.of(config_of(RunDirectory.open(path)))
     except UserError:
-        return _Kind("")  # not ours, or damaged, or an environment that is not trusted: whoever opens it will be told
+        return None  # not ours, or damaged, or an environment that is not trusted: whoever opens it will be told
 
 
 def steps_of(run: Path) -> int:

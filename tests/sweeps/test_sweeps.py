@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -137,6 +138,39 @@ def test_lines_that_were_kept_without_checkpoints_are_never_trained_over(tmp_pat
     (run.path / "lock").unlink()
     (run.path / "speed.jsonl").write_text('{"steps": 90}\n')
     assert Survey(tmp_path).state(small(0)) is State.DONE
+
+
+def test_a_folder_is_listed_once_per_change_and_no_job_looks_at_the_runs_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = small(0)
+    jobs = [dataclasses.replace(first, config=dataclasses.replace(first.config, seeds=(seed,))) for seed in range(20)]
+    paths = [RunDirectory.create(tmp_path, "gridworld", "vdn", {"config": to_json(job.config)}).path for job in jobs[:-1]]
+    folder = paths[0].parent
+    bare = folder / "bare"
+    bare.mkdir()
+    os.utime(folder, (1_000_000, 1_000_000))
+    seen: list[Path] = []
+    opened, glob = RunDirectory.open, Path.glob
+
+    def noting(path: Path) -> RunDirectory:
+        seen.append(path)
+        return opened(path)
+
+    def listing(path: Path, pattern: str) -> Iterator[Path]:
+        seen.append(path)
+        return glob(path, pattern)
+
+    monkeypatch.setattr(RunDirectory, "open", noting)
+    monkeypatch.setattr(Path, "glob", listing)
+    survey = Survey(tmp_path)
+    assert [survey.look(job) for job in jobs] == [*((State.BEGUN, path) for path in paths), (State.MISSING, None)]
+    assert seen.count(folder) == 1
+    assert all(seen.count(path) < 5 for path in paths)
+    shutil.copy(paths[3] / "manifest.json", bare)  # as when somebody copies a run: the folder itself does not change
+    assert {*survey.kin(first)} == {*paths, bare}
+    last = RunDirectory.create(tmp_path, "gridworld", "vdn", {"config": to_json(jobs[-1].config)})
+    assert survey.look(jobs[-1]) == (State.BEGUN, last.path)
+    shutil.rmtree(paths[0])
+    assert survey.look(first) == (State.MISSING, None)
 
 
 def test_what_is_left_is_summed_up_at_the_speed_of_what_is_going_on() -> None:
