@@ -342,7 +342,7 @@ def _engine_of(flags: SweepFlags | ReproduceFlags) -> Any:
 
 
 def _sweep_of(file: list[str], flags: SweepFlags, common: list[str], together: bool) -> Any:
-    from emc.sweeps import Sweep, read_sweep
+    from emc.sweeps import Sweep, read_sweep, seeds_of
 
     if file:
         if flags.methods or flags.envs or flags.set or common or together:
@@ -355,7 +355,7 @@ def _sweep_of(file: list[str], flags: SweepFlags, common: list[str], together: b
             raise UserError(f"--set {word} is not field=value1,value2")
         settings.append((field, tuple(filter(None, values.split(",")))))
     methods, envs = (tuple(filter(None, (name.strip() for name in text.split(",")))) for text in (flags.methods, flags.envs))
-    return Sweep(methods, envs, tuple(range(flags.seeds)), tuple(settings), shlex.join(common), together)
+    return Sweep(methods, envs, seeds_of(flags.seeds, "--seeds"), tuple(settings), shlex.join(common), together)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ from emc.sweeps.engine import Progress as Progress
 from emc.sweeps.grid import Sweep as Sweep
 from emc.sweeps.grid import jobs_of as jobs_of
 from emc.sweeps.grid import read_sweep as read_sweep
+from emc.sweeps.grid import seeds_of as seeds_of
 from emc.sweeps.jobs import Job as Job
 from emc.sweeps.jobs import State as State
 from emc.sweeps.jobs import Survey as Survey

@@ -49,6 +49,10 @@ class Sweep:
         for field, values in self.settings:
             if not values:
                 raise UserError(f"a sweep over {field} needs values: write {field}=value1,value2")
+        for method in self.methods:
+            if not words_of(method):
+                raise UserError(f"a sweep needs names of methods: got {method!r}")
+        words_of(self.flags)
         if len(self) > MOST_RUNS:
             raise UserError(f"this sweep has {len(self):,} runs; the most is {MOST_RUNS:,}")
 
@@ -64,9 +68,9 @@ def jobs_of(sweep: Sweep, configure: Configure) -> list[Job]:
     fields = [field for field, _ in sweep.settings]
     jobs: list[Job] = []
     for env, method, values in itertools.product(sweep.envs, sweep.methods, itertools.product(*(values for _, values in sweep.settings))):
-        name, *own = shlex.split(method)
+        name, *own = words_of(method)
         chosen = [word for field, value in zip(fields, values, strict=True) for word in (f"--{field}", value)]
-        words = [name, env, *own, *chosen, *shlex.split(sweep.flags)]
+        words = [name, env, *own, *chosen, *words_of(sweep.flags)]
         if sweep.together:
             whole = [*words, "--seed", str(sweep.seeds[0]), "--seeds", str(len(sweep.seeds))]
             jobs.append(Job(tuple(whole), configure(whole)))
@@ -85,6 +89,14 @@ def seeded(words: Sequence[str], seed: int, configure: Configure) -> Job:
     return Job((*words, "--seed", str(seed)), dataclasses.replace(config, seeds=tuple(seed + offset for offset in config.seeds)))
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a command."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{text} cannot be read as words of a command ({error}): check its quotation marks") from error
+
+
 def read_sweep(path: Path) -> Sweep:
     """A sweep from its file."""
     try:
@@ -98,12 +110,16 @@ def read_sweep(path: Path) -> Sweep:
     seeds, together = data.get("seeds", 1), data.get("together", False)
     if not isinstance(together, bool):
         raise UserError(f"{path}: together={together} must be true or false")
+    if not isinstance(data.get("flags", ""), str):
+        raise UserError(f'{path}: flags must be one string, like flags = "--steps 200000"')
+    if not isinstance(data.get("set", {}), dict):
+        raise UserError(f"{path}: set must be a table: write [set], and below it lines like gamma = [0.9, 0.99]")
     return Sweep(
         methods=_words(path, data, "methods"),
         envs=_words(path, data, "envs"),
-        seeds=seeds_of(seeds, str(path)),
+        seeds=seeds_of(seeds, f"{path}: seeds ="),
         settings=tuple(_settings(data.get("set", {}))),
-        flags=str(data.get("flags", "")),
+        flags=data.get("flags", ""),
         together=together,
     )
 
@@ -112,8 +128,12 @@ def seeds_of(given: Any, where: str) -> tuple[int, ...]:
     """So many seeds from 0 on, or the ones that are listed."""
     listed = cast(Sequence[Any], given) if isinstance(given, list | tuple) else [given]
     if not all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in listed):
-        raise UserError(f"{where}: seeds={given} must be how many, or a list of whole numbers of at least 0")
-    return tuple(cast(Sequence[int], listed)) if isinstance(given, list | tuple) else tuple(range(int(given)))
+        raise UserError(f"{where} {given} must be how many, or a list of whole numbers of at least 0")
+    if isinstance(given, list | tuple):
+        return tuple(cast(Sequence[int], listed))
+    if given > MOST_RUNS:
+        raise UserError(f"{where} {given} is more than a sweep can have; the most is {MOST_RUNS:,} runs")
+    return tuple(range(given))
 
 
 def _words(path: Path, data: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -82,6 +82,12 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
         ('methods = ["vdn"]\nenvs = ["gridworld"]\nseeds = 0', "a sweep needs seeds"),
         ('methods = ["vdn", "vdn"]\nenvs = ["gridworld"]', "each of them once"),
         ('methods = ["vdn"]\nenvs = ["gridworld"]\ntogether = 1', "must be true or false"),
+        ('methods = ["vdn"]\nenvs = ["gridworld"]\nseeds = 1000000000', "seeds = 1000000000 is more than a sweep can have"),
+        ('methods = [" "]\nenvs = ["gridworld"]', "needs names of methods: got ' '"),
+        ('methods = [\'vdn "\']\nenvs = ["gridworld"]', 'vdn " cannot be read as words of a command'),
+        ("methods = ['vdn']\nenvs = ['gridworld']\nflags = '--steps \"9'", '--steps "9 cannot be read as words of a command'),
+        ('methods = ["vdn"]\nenvs = ["gridworld"]\nflags = ["--steps", "90"]', "flags must be one string"),
+        ('methods = ["vdn"]\nenvs = ["gridworld"]\nset = 3', "set must be a table"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_line(text: str, message: str, tmp_path: Path) -> None:
@@ -90,6 +96,24 @@ def test_a_mistake_in_a_file_is_one_line(text: str, message: str, tmp_path: Path
     with pytest.raises(UserError, match=message) as error:
         read_sweep(path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--methods", 'vdn "', "--envs", "gridworld"], 'vdn " cannot be read as words of a command (No closing quotation)'),
+        (["--methods", "vdn", "--envs", "gridworld", "--seeds", "1000000000"], "--seeds 1000000000 is more than a sweep can have"),
+        (["--methods", "vdn", "--envs", "gridworld", "--seeds", "-1"], "--seeds -1 must be how many"),
+        (["--methods", " ", "--envs", "gridworld"], "a sweep needs methods"),
+    ],
+)
+def test_a_mistake_in_flags_is_one_line(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["sweep", "--runs", str(tmp_path / "runs"), *words])
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not (tmp_path / "runs").exists()
 
 
 def test_mistakes_in_runs_and_equal_runs_are_found_before_the_first_begins() -> None:
