@@ -271,7 +271,7 @@ class SweepFlags:
 
     methods: str = ""  # names with commas between them
     envs: str = ""  # names with commas between them
-    seeds: int = 1  # how many, from 0 on
+    seeds: int | None = None  # how many, from 0 on; default: 1
     set: tuple[str, ...] = ()  # field=value1,value2: every value with everything else
     runs: Path = Path("runs")  # directory that holds all runs
     workers: int = 0  # runs at a time; 0: as many as there are cores, here or in the cluster
@@ -286,6 +286,9 @@ def sweep(words: list[str]) -> None:
     dry, together = "--dry-run" in words, "--together" in words
     words = [word for word in words if word not in ("--dry-run", "--together")]
     file = [word for word in words[:1] if not word.startswith("-")]
+    given = [word.partition("=")[0] for word in words if word.startswith("--")]
+    if twice := [flag for flag in given if given.count(flag) > 1]:
+        raise UserError(f"{twice[0]} is said twice: say it once, with all that belongs to it")
     flags = _parse("emc sweep [FILE]", SweepFlags, words[len(file) :])
     if flags.workers < 0:
         raise UserError(f"--workers {flags.workers} must be at least 0")
@@ -345,7 +348,7 @@ def _sweep_of(file: list[str], flags: SweepFlags, common: list[str], together: b
     from emc.sweeps import Sweep, read_sweep, seeds_of
 
     if file:
-        if flags.methods or flags.envs or flags.set or common or together:
+        if flags.methods or flags.envs or flags.seeds is not None or flags.set or common or together:
             raise UserError(f"say what to sweep in {file[0]} or in flags, not in both")
         return read_sweep(Path(file[0]))
     settings: list[tuple[str, tuple[str, ...]]] = []
@@ -355,7 +358,9 @@ def _sweep_of(file: list[str], flags: SweepFlags, common: list[str], together: b
             raise UserError(f"--set {word} is not field=value1,value2")
         settings.append((field, tuple(filter(None, values.split(",")))))
     methods, envs = (tuple(filter(None, (name.strip() for name in text.split(",")))) for text in (flags.methods, flags.envs))
-    return Sweep(methods, envs, seeds_of(flags.seeds, "--seeds"), tuple(settings), shlex.join(common), together)
+    return Sweep(
+        methods, envs, seeds_of(1 if flags.seeds is None else flags.seeds, "--seeds"), tuple(settings), shlex.join(common), together
+    )
 
 
 @dataclasses.dataclass(frozen=True)

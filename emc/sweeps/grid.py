@@ -26,6 +26,11 @@ from emc.sweeps.jobs import Job
 
 Configure = Callable[[Sequence[str]], RunConfig]  # what `emc train` makes of METHOD ENV --flags
 MOST_RUNS = 100_000
+OWN = {  # fields that a sweep itself gives to its runs, and how to say them
+    "seed": "say which with --seeds, or with seeds in a file",
+    "seeds": "say how many as a flag of the sweep itself, or in a file",
+    "runs": "say where as a flag of the sweep itself",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +57,23 @@ class Sweep:
         for method in self.methods:
             if not words_of(method):
                 raise UserError(f"a sweep needs names of methods: got {method!r}")
-        words_of(self.flags)
+            self._check_fields(method)
         if len(self) > MOST_RUNS:
             raise UserError(f"this sweep has {len(self):,} runs; the most is {MOST_RUNS:,}")
+
+    def _check_fields(self, method: str) -> None:
+        """Refuse what would be overridden: fields that the sweep sets by itself, and those that are said twice."""
+        chosen = [f"--{field}" for field, _ in self.settings]
+        known: set[str] = set()
+        for word in [*words_of(method), *chosen, *words_of(self.flags)]:
+            if not word.startswith("--"):
+                continue
+            field = word.removeprefix("--").partition("=")[0].replace("_", "-")
+            if field in OWN:
+                raise UserError(f"--{field} cannot be among the settings of a sweep's runs: {OWN[field]}")
+            if field in known:
+                raise UserError(f"--{field} is set twice for {method}: say it once, with several values as {field}=value1,value2 of --set")
+            known.add(field)
 
     def __len__(self) -> int:
         count = len(self.methods) * len(self.envs) * (1 if self.together else len(self.seeds))

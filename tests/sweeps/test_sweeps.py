@@ -105,6 +105,18 @@ def test_a_mistake_in_a_file_is_one_line(text: str, message: str, tmp_path: Path
         (["--methods", "vdn", "--envs", "gridworld", "--seeds", "1000000000"], "--seeds 1000000000 is more than a sweep can have"),
         (["--methods", "vdn", "--envs", "gridworld", "--seeds", "-1"], "--seeds -1 must be how many"),
         (["--methods", " ", "--envs", "gridworld"], "a sweep needs methods"),
+        (["--methods", "vdn", "--envs", "gridworld", "--", "--seed", "3"], "--seed cannot be among the settings of a sweep's runs"),
+        (["--methods", "vdn", "--envs", "gridworld", "--", "--seeds=3"], "--seeds cannot be among the settings of a sweep's runs"),
+        (["--methods", "vdn", "--envs", "gridworld", "--", "--runs", "elsewhere"], "--runs cannot be among the settings"),
+        (["--methods", "qmix,vdn --seed 3", "--envs", "gridworld"], "--seed cannot be among the settings of a sweep's runs"),
+        (["--methods", "vdn", "--envs", "gridworld", "--set", "seed=3"], "--seed cannot be among the settings of a sweep's runs"),
+        (["--methods", "vdn", "--envs", "gridworld", "--set", "gamma=0.9", "gamma=0.8"], "--gamma is set twice for vdn"),
+        (["--methods", "vdn", "--envs", "gridworld", "--set", "gamma=0.9", "--set", "gamma=0.8"], "--set is said twice"),
+        (["--methods", "vdn --gamma 0.9", "--envs", "gridworld", "--", "--gamma=0.8"], "--gamma is set twice for vdn --gamma 0.9"),
+        (
+            ["--methods", "vdn", "--envs", "gridworld", "--set", "test_episodes=3", "--", "--test-episodes", "2"],
+            "--test-episodes is set twice",
+        ),
     ],
 )
 def test_a_mistake_in_flags_is_one_line(words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,6 +126,16 @@ def test_a_mistake_in_flags_is_one_line(words: list[str], message: str, tmp_path
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("flags", [["--seeds", "5"], ["--seeds", "1"], ["--together"], ["--set", "gamma=0.9"], ["--", "--steps", "90"]])
+def test_what_to_sweep_is_said_in_a_file_or_in_flags(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text('methods = ["vdn"]\nenvs = ["gridworld"]\nseeds = 2\n')
+    with pytest.raises(SystemExit) as stop:
+        main(["sweep", str(path), *flags])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == f"emc: say what to sweep in {path} or in flags, not in both\n"
 
 
 def test_mistakes_in_runs_and_equal_runs_are_found_before_the_first_begins() -> None:
