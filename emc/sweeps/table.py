@@ -6,24 +6,27 @@ import collections
 import datetime
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from rich.console import Console
+from rich.console import Console, Group, JustifyMethod
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from emc.sweeps.engine import Progress, Watch
-from emc.sweeps.jobs import State
+from emc.sweeps.jobs import Job, State
 
 STYLES = {State.DONE: "green", State.RUNNING: "bold", State.FAILED: "red", State.BEGUN: "", State.MISSING: "dim"}
 ORDER = (State.RUNNING, State.FAILED, State.BEGUN, State.MISSING, State.DONE)  # what is cut off when the terminal is too small comes last
+COLUMNS: Mapping[str, JustifyMethod] = {"seed": "right", "state": "left", "steps": "right", "left": "right"}
+MOST_FAILURES = 5  # whose reasons are shown, the last of them; all are listed at the end
 
 
 class LiveTable:
-    """All runs, redrawn in place."""
+    """All runs, redrawn in place; only their names give way on a narrow terminal."""
 
-    def __init__(self) -> None:
-        self.live = Live(console=Console(), refresh_per_second=2)
+    def __init__(self, console: Console | None = None) -> None:
+        self.live = Live(console=console or Console(), refresh_per_second=2)
 
     def __enter__(self) -> Watch:
         self.live.start()
@@ -33,15 +36,44 @@ class LiveTable:
         self.live.stop()
 
     def _show(self, runs: Sequence[Progress]) -> None:
-        rows = max(self.live.console.height - 6, 5)
-        table = Table(box=None, title=summary(runs), title_justify="left")
-        for column in ("run", "state", "steps", "left"):
-            table.add_column(column, justify="right" if column in ("steps", "left") else "left", no_wrap=True)
+        names = dict(zip((one.job.key for one in runs), short_names([one.job for one in runs]), strict=True))
+        failed = [one for one in runs if one.reason][-MOST_FAILURES:]
+        failures = [Text(f"{names[one.job.key]}, seed {_seeds(one.job)}: {one.reason}", STYLES[State.FAILED]) for one in failed]
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        table.add_column("run", overflow="fold")
+        for column, justify in COLUMNS.items():
+            table.add_column(column, justify=justify, no_wrap=True)
+        rows = max(self.live.console.height - 6 - 2 * len(failures), 5)
         for one in sorted(runs, key=lambda one: ORDER.index(one.state))[:rows]:
             left = one.seconds_left(time.monotonic())
-            share = f"{one.steps:,} / {one.total:,}"
-            table.add_row(one.job.name, one.reason or one.state.value, share, "" if left is None else _clock(left), style=STYLES[one.state])
-        self.live.update(table)
+            known = (_seeds(one.job), one.state.value, f"{one.steps:,} / {one.total:,}", "" if left is None else _clock(left))
+            table.add_row(Text(names[one.job.key]), *known, style=STYLES[one.state])
+        self.live.update(Group(Text(summary(runs)), *failures, table))
+
+
+def short_names(jobs: Sequence[Job]) -> list[str]:
+    """What tells runs apart but for their seeds: of their words those that they do not all share, else method and environment."""
+    parts = [_parts(job.words) for job in jobs]
+    shared = set[str].intersection(*map(set, parts)) if parts else set[str]()
+    own = [[part for part in one if part not in shared and not part.startswith(("--seed ", "--seeds "))] for one in parts]
+    return [" ".join(some or job.words[:2]) for some, job in zip(own, jobs, strict=True)]
+
+
+def _seeds(job: Job) -> str:
+    """One seed, or the first and the last."""
+    first, last = job.config.seeds[0], job.config.seeds[-1]
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _parts(words: Sequence[str]) -> list[str]:
+    """Names, and flags with their values."""
+    parts: list[str] = []
+    for word in words:
+        if parts and parts[-1].startswith("--") and not word.startswith("--"):
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    return parts
 
 
 class PlainTable:

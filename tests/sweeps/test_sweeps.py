@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from emc.child import STOPPED, End, Order, attend, unseen
 from emc.cli import _configured, main
@@ -26,7 +28,8 @@ from emc.runs.directory import RunDirectory
 from emc.runs.session import is_finished, start
 from emc.sweeps import Job, State, Survey, Sweep, jobs_of, read_sweep
 from emc.sweeps.engine import MOST_LOSSES, Engine, Progress
-from emc.sweeps.table import summary
+from emc.sweeps.table import LiveTable, short_names, summary
+from emc.training.loop import Budget
 
 SMALL = "--steps 90 --evaluate-every 40 --test-episodes 2 --policy.hidden 4 --batch-episodes 2 --replay-episodes 8 --env.episode-limit 12"
 
@@ -229,6 +232,38 @@ def test_what_is_left_is_summed_up_at_the_speed_of_what_is_going_on() -> None:
     assert summary(runs, now) == "1 done, 1 to do, 1 running; about 0:00:30 left"
     assert runs[0].seconds_left(now) == pytest.approx(10)
     assert runs[1].seconds_left(now) is None
+
+
+def test_runs_are_named_by_what_tells_them_apart() -> None:
+    jobs = jobs_of(Sweep(("vdn", "qmix --mixer.embed 8"), ("gridworld",), (0, 1), (("env.penalty", ("0",)),), "--steps 100"), configured)
+    assert short_names(jobs) == ["vdn", "vdn", "qmix --mixer.embed 8", "qmix --mixer.embed 8"]
+    assert short_names(jobs[:2]) == ["vdn gridworld", "vdn gridworld"]
+    both = Sweep(("vdn", "vdn --gamma 0.5"), ("gridworld",), (0, 1), (("env.penalty", ("0", "2")),), "--steps 100", together=True)
+    plain, *_, last = short_names(jobs_of(both, configured))
+    assert (plain, last) == ("--env.penalty 0", "--gamma 0.5 --env.penalty 2")
+
+
+def test_a_table_of_80_columns_tells_runs_apart_and_shows_state_steps_time_left_and_why_some_failed() -> None:
+    flags = f"{SMALL} --checkpoint-minutes 0 --keep-checkpoints 3"
+    jobs = jobs_of(Sweep(("vdn", "qmix --mixer.embed 8"), ("gridworld",), tuple(range(4)), (), flags), configured)
+    long = [dataclasses.replace(job, config=dataclasses.replace(job.config, budget=Budget(steps=10_000_000))) for job in jobs]
+    reason = "emc: runs/gridworld/vdn/20260101-120000-abc123: loss is not a finite number near step 50. There is no checkpoint yet"
+    runs = [
+        *(Progress(job, State.RUNNING, steps=5_000_000, began=time.monotonic() - 400_000) for job in long[:6]),
+        Progress(long[6], State.FAILED, reason=reason),
+        Progress(long[7], State.BEGUN, steps=5_000_000),
+    ]
+    console = Console(width=80, height=40, record=True, file=io.StringIO())
+    with LiveTable(console) as watch:
+        watch(runs)
+    lines = console.export_text().splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    going = [line for line in lines if " running " in line and "/" in line]
+    assert len({line.split(" running ")[0] for line in going}) == 6
+    assert going[5].split()[:5] == ["qmix", "--mixer.embed", "8", "1", "running"]
+    assert all("5,000,000 / 10,000,000" in line and "4 days, 15:06:" in line for line in going)
+    assert sum("to resume" in line for line in lines) == 2  # in the summary, and the run itself
+    assert reason in " ".join(" ".join(lines).split())
 
 
 @pytest.mark.slow
