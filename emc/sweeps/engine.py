@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from emc.child import End, Order
-from emc.errors import UserError
+from emc.errors import RunError, UserError
 from emc.runs.config import code_outside
 from emc.runs.directory import new_name
 from emc.runs.lock import Lock
@@ -100,6 +100,10 @@ def _alone_in(root: Path) -> Generator[None]:
     try:
         root.mkdir(parents=True, exist_ok=True)
         lock = Lock(root / LOCK)
+    except RunError as error:
+        raise UserError(
+            f"another sweep is running in {root}. Wait for it to end, or stop it, or choose another directory with --runs"
+        ) from error
     except OSError as error:
         raise UserError(f"cannot write to {root}: {error.strerror}. Choose another directory with --runs") from error
     try:

@@ -25,6 +25,7 @@ from emc.envs.gridworld import Gridworld
 from emc.errors import UserError
 from emc.runs.config import RunConfig, to_json
 from emc.runs.directory import RunDirectory
+from emc.runs.lock import Lock
 from emc.runs.session import is_finished, start
 from emc.sweeps import Job, State, Survey, Sweep, jobs_of, read_sweep
 from emc.sweeps.engine import MOST_LOSSES, Engine, Progress
@@ -404,6 +405,14 @@ def test_a_run_that_loses_every_worker_without_getting_further_fails_and_stops_n
 def test_a_run_that_is_killed_says_by_what(tmp_path: Path) -> None:
     results = ScriptedEngine(End(-signal.SIGSEGV, "12 / 90 steps"), End(3)).run([small(0), small(1)], tmp_path, lambda runs: None)
     assert [one.reason for one in results] == ["was killed by SIGSEGV", "ended with code 3"]
+
+
+def test_a_second_sweep_in_the_same_directory_is_refused_and_told_why(tmp_path: Path) -> None:
+    engine, lock = ScriptedEngine(), Lock(tmp_path / "sweep.lock")
+    with pytest.raises(UserError, match=f"another sweep is running in {tmp_path}"):
+        engine.run([small(0)], tmp_path, lambda runs: None)
+    lock.release()
+    assert engine.orders == []
 
 
 @pytest.mark.usefixtures("_at_once")
