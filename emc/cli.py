@@ -72,8 +72,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(line: str, code: int) -> None:
+def _note(line: str) -> None:
     print(f"emc: {' '.join(line.split())}", file=sys.stderr)
+
+
+def _fail(line: str, code: int) -> None:
+    _note(line)
     raise SystemExit(code)
 
 
@@ -312,6 +316,8 @@ def _say_what_is_left(jobs: Sequence[Any], engine: Any, runs: Path) -> None:
     found = [(job, *survey.look(job)) for job in jobs]
     for job, state, _ in found:
         print(f"{state.value:<10} {job.name}")
+    if left_out := survey.left_out():
+        _note(left_out)
     left = [(job, run) for job, state, run in found if state is not State.DONE]
     with engine.ready():
         for line in forecast(left, max(engine.room(), 1)):
@@ -325,7 +331,7 @@ def _run_all(jobs: Sequence[Any], engine: Any, runs: Path) -> str:
 
     prepare_jax()
     with table_for_this_terminal() as watch:
-        results = engine.run(jobs, runs, watch)
+        results = engine.run(jobs, runs, watch, _note)
     failed = [one for one in results if one.state is State.FAILED]
     for one in failed:
         print(f"failed: {one.job.name}: {one.reason}")
@@ -411,6 +417,8 @@ def reproduce(words: list[str]) -> None:
         write(evidence, folder)
         left, wanted = missing(evidence)
         print(f"{checklist(evidence)}\n\n{wanted - left} of {wanted} runs are complete; figures and numbers are in {folder}\n")
+    if "--draw-only" in switches and (left_out := survey.left_out()):
+        _note(left_out)
     if trouble:
         _fail(trouble, 1)
 

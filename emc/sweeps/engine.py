@@ -86,12 +86,15 @@ class Engine(Protocol):
         """Begin or go on with a run, in the lowest place that is free."""
         ...
 
-    def run(self, jobs: Sequence[Job], root: Path, watch: Watch) -> list[Progress]:
-        """Do what is missing of these jobs; afterwards each is done, failed, or (after Ctrl-C) still to do."""
+    def run(self, jobs: Sequence[Job], root: Path, watch: Watch, note: Callable[[str], None] = lambda line: None) -> list[Progress]:
+        """Do what is missing of these jobs; afterwards each is done, failed, or (after Ctrl-C) still to do. Takes note of runs left out."""
         root = root.absolute()
         with self.ready(), _alone_in(root):
             self.check(root)
-            return _Pool(self, jobs, root, watch).drive()
+            pool = _Pool(self, jobs, root, watch)
+            if left_out := pool.survey.left_out():
+                note(left_out)
+            return pool.drive()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import functools
 import json
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from emc.errors import UserError
@@ -102,6 +103,17 @@ class Survey:
         """All runs that differ from a job in nothing but seeds and length."""
         return [*self._folder(job).by_kin.get(job.kind.kin, ())]
 
+    def left_out(self) -> str:
+        """How many directories where jobs were looked for cannot be read, in one line; empty if there is none."""
+        unread = {path: why for folder in self._folders.values() for path, why in folder.unread.items()}
+        if not unread:
+            return ""
+        path, why = next(iter(unread.items()))
+        count = "1 run directory" if len(unread) == 1 else f"{len(unread)} run directories"
+        return (
+            f"{count} below {self.root} cannot be read and will not be counted; the first: {why if str(path) in why else f'{path}: {why}'}"
+        )
+
     def _folder(self, job: Job) -> _Folder:
         folder = self._folders.setdefault(job.folder, _Folder(self.root / job.folder))
         folder.refresh()
@@ -116,7 +128,7 @@ class _Folder:
         self.kinds: dict[Path, Kind] = {}
         self.by_kin: dict[str, list[Path]] = {}
         self.by_seed: dict[tuple[str, int], list[Path]] = {}
-        self._read: dict[Path, Kind | None] = {}  # None: cannot be read
+        self.unread: dict[Path, str] = {}  # and why
         self._changed = 0  # when something last came or went; 0 if that may have happened since it was listed
         self._bare: list[Path] = []  # have no manifest yet: somebody may be copying them here
 
@@ -132,12 +144,14 @@ class _Folder:
         inside = sorted(path for path in self.path.glob("*") if path.is_dir())
         there = [path for path in inside if _has_manifest(path)]
         self._bare = sorted({*inside} - {*there})
-        if there != [*self._read]:
-            self._read = {path: self._read[path] if path in self._read else _kind_of(path) for path in there}
-            self._index()
+        if there != sorted([*self.kinds, *self.unread]):
+            self._index(there)
 
-    def _index(self) -> None:
-        self.kinds = {path: kind for path, kind in self._read.items() if kind is not None}
+    def _index(self, there: Sequence[Path]) -> None:
+        known = self.kinds | self.unread
+        read = {path: known[path] if path in known else _kind_of(path) for path in there}
+        self.kinds = {path: kind for path, kind in read.items() if isinstance(kind, Kind)}
+        self.unread = {path: why for path, why in read.items() if isinstance(why, str)}
         self.by_kin, self.by_seed = {}, {}
         for path, kind in self.kinds.items():
             self.by_kin.setdefault(kind.kin, []).append(path)
@@ -155,11 +169,12 @@ def _is_done(path: Path, job: Job, same: bool) -> bool:
     return steps_of(path) >= job.config.budget.steps  # a longer run, or lines that were kept without their checkpoints
 
 
-def _kind_of(path: Path) -> Kind | None:
+def _kind_of(path: Path) -> Kind | str:
+    """What a run is, or why nobody can say: not ours, or damaged, or an environment that is not trusted."""
     try:
         return Kind.of(config_of(RunDirectory.open(path)))
-    except UserError:
-        return None  # not ours, or damaged, or an environment that is not trusted: whoever opens it will be told
+    except UserError as error:
+        return str(error)
 
 
 def steps_of(run: Path) -> int:

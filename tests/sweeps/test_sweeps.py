@@ -416,6 +416,35 @@ def test_a_second_sweep_in_the_same_directory_is_refused_and_told_why(tmp_path: 
 
 
 @pytest.mark.usefixtures("_at_once")
+def test_runs_that_cannot_be_read_are_counted_once_in_one_line(tmp_path: Path) -> None:
+    notes: list[str] = []
+    ScriptedEngine(End(0)).run([small(0)], tmp_path, lambda runs: None, notes.append)
+    assert notes == []
+    run = RunDirectory.create(tmp_path, "gridworld", "vdn", {"config": to_json(small(0).config)}, "a").path
+    text = (run / "manifest.json").read_text()
+    (run / "manifest.json").write_text(text.replace('"version": 1', '"version": 99'))
+    RunDirectory.create(tmp_path, "gridworld", "vdn", {"config": {}}, "b")
+    results = ScriptedEngine(End(0), End(0)).run([small(0), small(1)], tmp_path, lambda runs: None, notes.append)
+    assert [one.state for one in results] == [State.DONE, State.DONE]
+    assert notes == [
+        f"2 run directories below {tmp_path} cannot be read and will not be counted; the first: "
+        f"{run}: has run format version 99, this emc reads 1. Use the emc that made it."
+    ]
+    assert all(one.run not in (run, run.with_name("b")) for one in results)
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_a_sweep_says_on_stderr_which_runs_it_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    RunDirectory.create(tmp_path, "gridworld", "vdn", {"config": {}})
+    monkeypatch.setattr("emc.cli._engine_of", lambda flags: ScriptedEngine(End(0)))
+    main(["sweep", "--methods", "vdn", "--envs", "gridworld", "--runs", str(tmp_path)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"emc: 1 run directory below {tmp_path} cannot be read and will not be counted; the first: ")
+
+
+@pytest.mark.usefixtures("_at_once")
 def test_being_asked_to_stop_begins_no_further_run(tmp_path: Path) -> None:
     engine = ScriptedEngine(None, None, End(0))
     asked: list[int] = []
