@@ -6,14 +6,22 @@ from collections.abc import Sequence
 from html import escape
 
 from emc.envs.registry import TASKS
+from emc.errors import UserError
 from emc.report.aggregate import MethodScores, plot_improvement, plot_iqm_bars, plot_profiles, scores_by_method
 from emc.report.curves import Group
 from emc.report.markup import figure
 
+HEADING = "All tasks together"
+
 
 def across_section(groups: Sequence[Group]) -> str:
     """Aggregates over tasks with their intervals; nothing where fewer than two methods share two tasks."""
-    scores = comparable(scores_by_method([group for group in groups if group.curves and (group.winnable or group.env_name in TASKS)]))
+    scaled = [group for group in groups if group.curves and (group.winnable or group.env_name in TASKS)]
+    try:
+        every = scores_by_method(scaled)
+    except UserError as error:  # the rest of the page is worth having
+        return f"<section><h2>{HEADING}</h2><p>{escape(f'Nothing to show: {error}.')}</p></section>"
+    scores = comparable(every)
     if not scores:
         return ""
     tasks = [*next(iter(scores.values()))]
@@ -32,7 +40,7 @@ def across_section(groups: Sequence[Group]) -> str:
             f"How likely a run of {best}, the best on average here, is better than one of another method. A tie counts half.",
         ),
     ]
-    return f"<section><h2>{escape('All tasks together')}</h2>{''.join(drawn)}</section>"
+    return f"<section><h2>{HEADING}</h2>{''.join(drawn)}</section>"
 
 
 def comparable(scores: MethodScores) -> MethodScores:

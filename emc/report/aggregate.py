@@ -19,7 +19,7 @@ from emc.errors import UserError
 from emc.names import lookup
 from emc.report.curves import Curve, Group, task_title
 from emc.report.figures import LIGHT, Look, Theme, legend_below, literal, looks_of, mark, new_figure, style
-from emc.report.names import at, configuration, count, cut, distinct, in_words, method_label
+from emc.report.names import at, configuration, count, cut, differences, distinct, in_words, method_label
 from emc.statistics import AGGREGATES, Estimate, Scores, estimate, estimate_improvement, estimate_profile, final
 
 if TYPE_CHECKING:
@@ -79,13 +79,15 @@ def _method_names(groups: Sequence[Group]) -> list[str]:
 
 
 def _task_names(groups: Sequence[Group]) -> list[str]:
-    """The environments, with the steps of training where one was trained on for different numbers of them."""
-    titles, steps = [task_title([group]) for group in groups], [at(configuration(group.runs[0]), "budget", "steps") for group in groups]
-    lengths = {title: {own for other, own in zip(titles, steps, strict=True) if other == title} for title in titles}
-    pairs = zip(titles, steps, strict=True)
-    names = [f"{title}, {in_words(('steps',), own)}" if len(lengths[title]) > 1 else title for title, own in pairs]
-    keys = [json.dumps([group.env_name, configuration(group.runs[0]).get("env")], sort_keys=True) for group in groups]
-    return distinct(names, keys)
+    """The environments, with those fields of the budget in which runs on one of them differ."""
+    titles, configs = [task_title([group]) for group in groups], [configuration(group.runs[0]) for group in groups]
+    names: list[str] = []
+    for title, config in zip(titles, configs, strict=True):
+        rivals = [other.get("budget") for own, other in zip(titles, configs, strict=True) if own == title]
+        varied = dict.fromkeys(path for rival in rivals for path, _, _ in differences(rival, rivals[0]))
+        names.append(", ".join([title, *(in_words(path, at(config, "budget", *path)) for path in varied)]))
+    parts = [[group.env_name, config.get("env"), config.get("budget")] for group, config in zip(groups, configs, strict=True)]
+    return distinct(names, [json.dumps(own, sort_keys=True) for own in parts])
 
 
 # Figures.

@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from emc.errors import UserError
 from emc.report.across import across_section, comparable
 from emc.report.curves import group_runs
+from emc.report.page import build_page
+from emc.training.loop import Budget
 from tests.report.fabricate import new_run, win_rates
 
 
@@ -36,3 +40,23 @@ def test_the_section_is_there_when_there_is_something_to_compare(tmp_path: Path)
     assert "3m" in made
     assert "a run of emc-vdn, the best on average here" in made
     assert across_section(group_runs(runs[:2])) == ""
+
+
+def test_runs_that_differ_in_any_field_of_their_budget_are_on_tasks_of_their_own(tmp_path: Path) -> None:
+    runs = [
+        new_run(tmp_path, win_rates(0, {1000: 0.5}), method_name=method, budget=Budget(test_episodes=episodes))
+        for method in ("emc-vdn", "vdn")
+        for episodes in (10, 20)
+    ]
+    made = across_section(group_runs(runs))
+    assert "gridworld, test episodes 10, gridworld, test episodes 20" in made
+    assert "Results" in build_page(runs)
+
+
+def test_aggregates_that_cannot_be_made_are_a_line_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(groups: object) -> None:
+        raise UserError("two <configurations>")
+
+    monkeypatch.setattr("emc.report.across.scores_by_method", refuse)
+    made = across_section(group_runs([new_run(tmp_path, win_rates(0, {1000: 0.5}))]))
+    assert "Nothing to show: two &lt;configurations&gt;." in made
