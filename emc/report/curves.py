@@ -15,7 +15,7 @@ import json
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+
+MOST, LARGEST = 2**63, 1e100  # above, a whole number or any other is not one that training writes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,11 +161,10 @@ def measured(run: RunDirectory) -> Measured:
 
 def _measure(lines: Sequence[Mapping[str, Any]]) -> Measured:
     train = [line for line in lines if line.get("kind") == "train"]
-    fields = dict.fromkeys(field for _, _, wanted in PANELS for field, _, _ in wanted)
     return Measured(
         wins=tuple(scores(lines, winnable=True)),
         returns=tuple(scores(lines, winnable=False)),
-        training={field: tuple(tracks(train, lambda line, f=field: line.get(f, np.nan))) for field in fields},
+        training={field: tuple(tracks(train, lambda line, f=field: line.get(f, np.nan))) for field in FIELDS},
         episodes={line["seed"]: line.get("episodes", 0) for line in train},
         steps={line["seed"]: line["steps"] for line in lines},
     )
@@ -175,16 +176,43 @@ _MEASURED: weakref.WeakKeyDictionary[RunDirectory, tuple[tuple[int, int] | None,
 def read_lines(run: RunDirectory) -> list[dict[str, Any]]:
     """The metrics of a run, none if it has not got that far."""
     path = run.path / METRICS
-    lines = read_metrics(path) if path.exists() else []
+    lines, reached = read_metrics(path) if path.exists() else [], dict[int, int]()
     for number, line in enumerate(lines, start=1):
-        if not all(isinstance(line.get(name), int) for name in ("seed", "steps")) or (line.get("kind") == "eval" and not _tested(line)):
+        if not _as_written(line) or line["steps"] < reached.get(line["seed"], 0):
             raise UserError(f"{path}, line {number}: not a line that emc writes. Remove that line to see the rest.")
+        reached[line["seed"]] = line["steps"]
     return lines
 
 
-def _tested(line: Mapping[str, Any]) -> bool:
-    """Whether a line has the test episodes that an evaluation must have."""
-    return all(isinstance(line.get(name), list) and line[name] for name in ("return", "won"))
+def _as_written(line: Mapping[str, Any]) -> bool:
+    """Whether a line has what all need, and whatever pictures need of it is numbers."""
+    if not (is_whole(line.get("seed")) and is_whole(line.get("steps"))):
+        return False
+    match line.get("kind"):
+        case "eval":
+            return _are_numbers(line.get("return")) and _are_numbers(line.get("won"))
+        case "train":
+            return is_whole(line.get("episodes", 0)) and all(_is_number(line[field]) for field in FIELDS if field in line)
+        case _:
+            return True
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number that can be counted to, and no truth value."""
+    return type(value) is int and 0 <= value < MOST
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that can be calculated with, or one that is not finite."""
+    return type(value) in (bool, int, float) and (abs(value) < LARGEST or value != value or abs(value) == math.inf)
+
+
+def _are_numbers(values: Any) -> bool:
+    """Whether a value is a list of such numbers, and not empty; the usual ones are known at a glance."""
+    if not isinstance(values, list) or not values:
+        return False
+    found = cast(list[Any], values)
+    return ({*map(type, found)} <= {bool, float} and sum(map(abs, found)) < LARGEST) or all(map(_is_number, found))
 
 
 def scores(lines: Iterable[Mapping[str, Any]], winnable: bool) -> list[Curve]:
@@ -278,6 +306,7 @@ PANELS: tuple[tuple[str, str, tuple[Line, ...]], ...] = (
     ("Episodic memory", "share", (("memory_hit_rate", "states found", GREEN), ("memory_occupancy", "slots in use", BROWN))),
     ("Memory target and value", "mean where found", (("memory_target", "memory target", GREEN), ("memory_q", "Q_tot", BLUE))),
 )
+FIELDS = tuple(dict.fromkeys(field for _, _, wanted in PANELS for field, _, _ in wanted))
 
 
 def plot_diagnostics(lines: Iterable[Mapping[str, Any]], theme: Theme = LIGHT) -> Figure:

@@ -103,7 +103,7 @@ def in_words(path: Sequence[str], value: Any) -> str:
             return words if words.lower().endswith(field) else f"{words} {field}"
         case bool():
             said = "on" if value else "off"
-        case int() if value >= 10_000:
+        case int() if 10_000 <= value < 2**63:
             said = steps_in_words(value)
         case float():
             said = f"{value:.12g}"

@@ -6,6 +6,7 @@ thinned to as many points as a screen can show, with four digits, and the cells 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import re
@@ -19,7 +20,7 @@ from jaxtyping import Float
 
 from emc.envs.base import Drawn
 from emc.errors import UserError
-from emc.report.curves import PANELS, Curve, Group, environment_of, measured, middle_half
+from emc.report.curves import PANELS, Curve, Group, environment_of, is_whole, measured, middle_half
 from emc.report.figures import DARK, LIGHT, colour_of
 from emc.report.heatmaps import Phase, phases, read_maps, was_paid
 from emc.report.markup import between, score, uri
@@ -33,6 +34,7 @@ Json = dict[str, Any]
 SCORES, DIAGNOSTICS = 300, 120  # points of a curve, at most
 FRESH = 15 * 60  # seconds since a run wrote anything, after which it does not count as running
 FINISHED, GOAL, RUNNING, UNFINISHED = "finished", "goal reached", "running", "unfinished"
+MOMENT = 1e-6  # seconds; in less, no speed can be measured
 SHORT = {GOAL: "ended there, its goal was reached", RUNNING: "still running", UNFINISHED: "not finished"}  # of the steps asked for
 
 
@@ -70,7 +72,12 @@ def summary(run: RunDirectory, winnable: bool) -> Summary:
 
 def stamp(run: RunDirectory) -> tuple[Any, ...]:
     """Changes whenever the run does."""
-    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(run.path.glob("*.json*")))
+    found: list[tuple[str, int, int]] = []
+    for path in sorted(run.path.glob("*.json*")):
+        with contextlib.suppress(OSError):  # a link that leads nowhere, or a file that has just gone
+            known = path.stat()
+            found.append((path.name, known.st_size, known.st_mtime_ns))
+    return tuple(found)
 
 
 def state_of(run: RunDirectory) -> str:
@@ -84,13 +91,13 @@ def state_of(run: RunDirectory) -> str:
 
 def _asked(run: RunDirectory) -> int | None:
     steps = at(run.manifest, "config", "budget", "steps")
-    return steps if isinstance(steps, int) else None
+    return steps if is_whole(steps) else None
 
 
 def _speed(run: RunDirectory) -> float | None:
     line = last_line(run.path / SPEED) or {}
     steps, seconds = line.get("steps_since_start"), line.get("seconds")
-    return steps / seconds if isinstance(steps, int) and isinstance(seconds, float) and seconds > 0 else None
+    return steps / seconds if is_whole(steps) and isinstance(seconds, float) and seconds > MOMENT else None
 
 
 def record(run: RunDirectory, group: Group, known: Summary, gif: Path | None) -> Json:

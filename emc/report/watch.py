@@ -31,14 +31,18 @@ class Watch:
     def __init__(self, site: Site, port: int, animations: Animations = lambda runs: {}, say: Callable[[str], None] = print) -> None:
         self.site, self.animations, self.say = site, animations, say
         self.version, self.page = "", b""
-        self._said: list[str] = []
-        self.look()
+        self._said: set[str] = set()
         try:
             self._server = ThreadingHTTPServer((HOST, port), self._handler())
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or "it must be from 0 to 65535"
             raise UserError(f"cannot serve on port {port}: {reason}. Choose another with --port, or 0 for any that is free.") from error
         self._server.daemon_threads = True
+        try:
+            self.look()
+        except UserError:
+            self._server.server_close()
+            raise
 
     @property
     def address(self) -> str:
@@ -55,9 +59,9 @@ class Watch:
             if version != self.version:
                 page = self.site.page(runs, self.animations(runs), version).encode("utf-8", "replace")
                 self.page, self.version = page, version
-        except UserError as error:  # perhaps half-written; the older page stays
+        except (UserError, OSError) as error:  # perhaps half-written, or just removed; the older page stays
             if not self.version:
-                raise
+                raise UserError(str(error)) from error
             self._note([str(error)])
         return max(LOOK_SECONDS, REST * (time.monotonic() - began))
 
@@ -75,11 +79,11 @@ class Watch:
             thread.join()
 
     def _note(self, lines: Sequence[str]) -> None:
-        """Say what is wrong, once."""
+        """Say what is wrong, each thing once."""
         for line in lines:
             if line not in self._said:
                 self.say(line)
-        self._said = [*lines]
+                self._said.add(line)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         watch = self

@@ -17,6 +17,7 @@ import pytest
 
 from emc.cli import main
 from emc.errors import UserError
+from emc.report.records import summary
 from emc.report.site import Site, best_first
 from emc.report.watch import Watch
 from emc.runs import RunDirectory
@@ -49,6 +50,48 @@ def test_a_damaged_run_among_others_is_left_out_and_named(tmp_path: Path) -> Non
         Site([torn.path]).runs()
     with pytest.raises(UserError, match="no such directory"):
         Site([tmp_path / "nowhere"]).runs()
+
+
+HUGE = "9" * 400
+TRAIN = '{"kind": "train", "seed": 0, "steps": 10, "episodes": 1, "loss": 0.5}'
+EVAL = '{"kind": "eval", "seed": 0, "steps": 10, "return": [1.0, "NaN"], "won": [true, false]}'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(TRAIN.replace("0.5", wrong) for wrong in ("null", '"x"', "[1]", "{}", HUGE, "1e200")),
+        *(TRAIN.replace('"episodes": 1', f'"episodes": {wrong}') for wrong in ('"many"', "1.5", "true", "-1", HUGE)),
+        *(TRAIN.replace('"steps": 10', f'"steps": {wrong}') for wrong in ('"NaN"', "1.5", "true", "-1", HUGE)),
+        *(EVAL.replace('[1.0, "NaN"]', wrong) for wrong in ('["x"]', "[null]", "[[1], [1, 2]]", "[[1]]", "[]", "1", f"[{HUGE}]", "{}")),
+        *(EVAL.replace("[true, false]", wrong) for wrong in ('["x"]', "[null]", "[[true]]", "[]", "true")),
+        TRAIN.replace('"seed": 0', f'"seed": {HUGE}'),
+        TRAIN.replace("10", "5"),  # steps never become fewer
+    ],
+)
+def test_a_line_with_anything_but_numbers_leaves_out_its_run(tmp_path: Path, line: str) -> None:
+    good, odd = (new_run(tmp_path, win_rates(0, {30: 0.5}), seeds=(seed,)) for seed in range(2))
+    (odd.path / "metrics.jsonl").write_text(f"{TRAIN}\n{EVAL}\n{line}\n")
+    site = Site([tmp_path])
+    assert [run.path for run in site.runs()] == [good.path]
+    assert site.problems == [f"{odd.path / 'metrics.jsonl'}, line 3: not a line that emc writes. Remove that line to see the rest."]
+    (odd.path / "metrics.jsonl").write_text(f"{TRAIN}\n{EVAL}\n")
+    assert len(site.runs()) == 2
+
+
+def test_numbers_beside_the_metrics_that_are_none_are_unknown(tmp_path: Path) -> None:
+    run = new_run(tmp_path, win_rates(0, {30: 0.5}))
+    (run.path / "speed.jsonl").write_text(f'{{"steps": 1, "seconds": 4.0, "steps_since_start": {HUGE}}}\n')
+    (run.path / "odd.json").symlink_to(tmp_path / "nowhere")
+    document = json.loads((run.path / "manifest.json").read_text())
+    document["config"]["budget"]["steps"] = int(HUGE)
+    (run.path / "manifest.json").write_text(json.dumps(document))
+    new_run(tmp_path, win_rates(1, {30: 0.5}), seeds=(1,))
+    site = Site([tmp_path])
+    found = site.runs()
+    assert "wins 50%" in site.page(found)
+    known = next(summary(own, winnable=True) for own in found if own.path == run.path)
+    assert (known.speed, known.asked) == (None, None)
 
 
 def test_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
@@ -150,6 +193,22 @@ def test_a_page_is_made_anew_only_when_runs_have_changed(tmp_path: Path) -> None
     assert "metrics.jsonl" in said[0]
 
 
+def test_watching_goes_on_when_a_file_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new_run(tmp_path, win_rates(0, {30: 0.0}))
+    said = list[str]()
+    watch = Watch(Site([tmp_path]), 0, say=said.append)
+    page = watch.page
+
+    def refuse(runs: object) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(watch.site, "signature", refuse)
+    watch.look()
+    watch.look()
+    assert watch.page is page
+    assert said == ["not yours"]
+
+
 def test_a_port_that_is_taken_or_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
     new_run(tmp_path)
     with socket.socket() as other:
@@ -157,7 +216,7 @@ def test_a_port_that_is_taken_or_is_none_is_refused_in_one_line(tmp_path: Path) 
         other.listen()
         for port in (other.getsockname()[1], 70_000):
             with pytest.raises(UserError, match=rf"cannot serve on port {port}: .*--port"):
-                Watch(Site([tmp_path]), port)
+                Watch(Site([tmp_path / "not looked at yet"]), port)
 
 
 def test_a_version_is_the_same_for_the_same_runs(tmp_path: Path) -> None:
