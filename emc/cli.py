@@ -571,10 +571,7 @@ def _watched(site: Any, flags: ReportFlags) -> None:
         if not root.is_dir():
             raise UserError(f"{root}: no such directory. Name a run directory, or one that holds some or will.")
 
-    def say(line: str) -> None:
-        print(f"emc: left out: {line}", file=sys.stderr, flush=True)
-
-    watch = Watch(site, flags.port, lambda runs: _rendered_before(runs, flags.episodes), say)
+    watch = Watch(site, flags.port, lambda runs: _rendered_before(runs, flags.episodes), _say_left_out)
     print(f"{watch.address} (Ctrl-C ends it)", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         watch.run(threading.Event())
@@ -615,12 +612,16 @@ def _reported(paths: list[Path], out: Path | None, episodes: int) -> Path:
     site = Site(paths)
     runs = site.runs()
     for problem in site.problems:
-        print(f"emc: left out: {problem}", file=sys.stderr)
+        _say_left_out(problem)
     if not runs:
         raise UserError(f"{', '.join(map(str, paths))}: no runs in there. Name run directories, or a directory that holds some.")
     out = out or (paths[0] / "report.html" if len(paths) == 1 else Path("report.html"))
-    write_report(runs, out, _episodes(runs, episodes))
+    write_report(runs, out, _episodes(runs, episodes), _say_left_out)
     return out
+
+
+def _say_left_out(what: str) -> None:
+    print(f"emc: left out: {what}", file=sys.stderr, flush=True)
 
 
 def _episodes(runs: Sequence[Any], most: int) -> dict[Path, Path]:

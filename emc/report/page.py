@@ -44,19 +44,25 @@ class Memo:
         return self._kept[name][1]
 
 
-def write_report(runs: Sequence[RunDirectory], out: Path, animations: Mapping[Path, Path] | None = None) -> None:
-    """Write the report of some runs; `animations` maps a run's path to a GIF of one of its episodes."""
+def write_report(
+    runs: Sequence[RunDirectory], out: Path, animations: Mapping[Path, Path] | None = None, say: Callable[[str], None] = lambda line: None
+) -> None:
+    """Write the report of some runs; `animations` maps a run's path to a GIF of one of its episodes. What is missing is said."""
     if not runs:
         raise UserError("there are no runs to report on: name at least one run directory.")
-    document = build_page(runs, animations)
+    document = build_page(runs, animations, say=say)
     with explained(out), written_whole(out) as beside:
         beside.write_bytes(document.encode("utf-8", "replace"))
 
 
 def build_page(
-    runs: Sequence[RunDirectory], animations: Mapping[Path, Path] | None = None, memo: Memo | None = None, version: str = ""
+    runs: Sequence[RunDirectory],
+    animations: Mapping[Path, Path] | None = None,
+    memo: Memo | None = None,
+    version: str = "",
+    say: Callable[[str], None] = lambda line: None,
 ) -> str:
-    """The page about some runs; one with a `version` asks its server now and then whether there is a newer one."""
+    """The page about some runs; one with a `version` asks its server now and then whether there is a newer one. What is missing is said."""
     memo = memo or Memo()
     groups = group_runs(runs) if runs else []
     tasks, title = by_task(groups), _title(groups)
@@ -68,17 +74,16 @@ def build_page(
         *(f'<p class="lead">{escape(headline(task))}</p>' for task in tasks if len(tasks) == 1 or not any(group.curves for group in task)),
         f"<p>{escape(extent(groups))}</p></header>" if runs else "<p>They will appear here as soon as they write anything.</p></header>",
         overview(entries) if len(runs) > 1 else "",
-        _remembered(memo, "all tasks", groups, lambda: across_section(groups)),
-        *(
-            _remembered(memo, task[0].env_name, task, functools.partial(task_section, task, len(groups) > 1, f"task-{number}"))
-            for number, task in enumerate(tasks, start=1)
-        ),
+        memo("all tasks", _source(groups), lambda: across_section(groups)),
+        *(_task(memo, task, len(groups) > 1, f"task-{number}") for number, task in enumerate(tasks, start=1)),
     ]
     records: Json = {}
     for run, (anchor, group, known) in zip(runs, entries, strict=True):
         gif = gifs.get(run.path.resolve())
         source = stamp(run), group.label, known, gif, gif is not None and gif.exists() and gif.stat().st_mtime_ns
         records[anchor] = memo(("record", run.path), source, functools.partial(record, run, group, known, gif))
+        for problem in records[anchor]["problems"]:
+            say(problem)
     return _document(title, "\n".join(body), {"runs": records, "outlines": _outlines(memo, runs, [*records.values()])}, version)
 
 
@@ -90,9 +95,14 @@ def _title(groups: Sequence[Group]) -> str:
     return f"{subject} on {', '.join(map(task_title, tasks)) if len(tasks) < 4 else count(len(tasks), 'task')}"
 
 
-def _remembered(memo: Memo, name: str, groups: Sequence[Group], make: Callable[[], str]) -> str:
-    """A section, made again only when one of its runs has got further or is called something else."""
-    return memo(("section", name), [(group.label, *map(stamp, group.runs)) for group in groups], make)
+def _task(memo: Memo, task: Sequence[Group], named: bool, anchor: str) -> str:
+    """The section of one task."""
+    return memo(("task", task[0].env_name), (named, anchor, _source(task)), functools.partial(task_section, task, named, anchor))
+
+
+def _source(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
+    """Changes when a run of these has got further or is called something else."""
+    return [(group.env_name, group.label, *((run.path, stamp(run)) for run in group.runs)) for group in groups]
 
 
 def _outlines(memo: Memo, runs: Sequence[RunDirectory], records: Sequence[Json]) -> Json:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -103,6 +104,7 @@ def _speed(run: RunDirectory) -> float | None:
 def record(run: RunDirectory, group: Group, known: Summary, gif: Path | None) -> Json:
     """What the page of one run shows."""
     grids: list[list[int]] = []
+    problems: list[str] = []
     return {
         "name": f"{group.label} on {group.env_name}",
         "id": known.id,
@@ -110,15 +112,25 @@ def record(run: RunDirectory, group: Group, known: Summary, gif: Path | None) ->
         "percent": group.winnable,
         "score": _score_lines(run, group, grids),
         "seeds": _seeds(run, group),
-        "episode": None if gif is None else _episode(gif),
-        "maps": _maps(run),
+        "episode": None if gif is None else _or_none(functools.partial(_episode, gif), problems),
+        "maps": _or_none(functools.partial(_maps, run), problems),
         "panels": _panels(run, grids),
         "grids": grids,  # steps, which most curves of a run share
         "fields": [[*_fields(run, ["config"])], [*_fields(run, sorted(run.manifest.keys() - {"config"}))]],
         "preset": _changed(run),
         "source": _source(run),
         "command": str(run.manifest.get("command") or ""),
+        "problems": problems,  # why pictures are missing
     }
+
+
+def _or_none(make: Callable[[], Json | None], problems: list[str]) -> Json | None:
+    """A picture, or nothing and why: a run is worth showing without it."""
+    try:
+        return make()
+    except UserError as error:
+        problems.append(str(error))
+        return None
 
 
 def _facts(run: RunDirectory, known: Summary) -> list[tuple[str, str]]:
@@ -199,7 +211,7 @@ def _maps(run: RunDirectory) -> Json | None:
         if env is None or not stretches or any(phase.visits.shape != env.spec.map_shape for phase in stretches):
             return None
         return {"outlines": outlines_name(run), "seeds": count(stretches[0].seeds, "seed"), "phases": _cells(stretches)}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{run.path}: its maps are not as emc writes them. Remove maps.jsonl to see the rest.") from error
 
 
@@ -250,8 +262,8 @@ def _episode(gif: Path) -> Json:
         with Image.open(io.BytesIO(content), formats=["gif"]) as image:
             *_, last = ImageSequence.Iterator(image)
             last.convert("RGB").save(still, "png", optimize=True)
-    except OSError as error:
-        raise UserError(f"{gif}: cannot be read as a GIF. Make it again, or leave the animation out.") from error
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:  # all of which Pillow raises
+        raise UserError(f"{gif}: cannot be read as a GIF. Make it again with emc render, or remove it.") from error
     return {"moving": uri(content, "gif"), "still": uri(still.getvalue(), "png")}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,15 @@ class Site:
         """Changes whenever the page would."""
         return tuple((str(run.path), stamp(run), state_of(run)) for run in runs)
 
-    def page(self, runs: Sequence[RunDirectory], animations: Mapping[Path, Path] | None = None, version: str = "") -> str:
-        """The page as it is now."""
-        return build_page(runs, animations, self._memo, version)
+    def page(
+        self,
+        runs: Sequence[RunDirectory],
+        animations: Mapping[Path, Path] | None = None,
+        version: str = "",
+        say: Callable[[str], None] = lambda line: None,
+    ) -> str:
+        """The page as it is now; pictures that are missing from it are said."""
+        return build_page(runs, animations, self._memo, version, say)
 
     def _opened(self, path: Path) -> RunDirectory:
         manifest = path / MANIFEST

@@ -54,15 +54,16 @@ class Watch:
         began = time.monotonic()
         try:
             runs = self.site.runs()
-            self._note(self.site.problems)
+            for problem in self.site.problems:
+                self._note(problem)
             version = hashlib.sha256(repr(self.site.signature(runs)).encode()).hexdigest()[:16]
             if version != self.version:
-                page = self.site.page(runs, self.animations(runs), version).encode("utf-8", "replace")
+                page = self.site.page(runs, self.animations(runs), version, self._note).encode("utf-8", "replace")
                 self.page, self.version = page, version
         except (UserError, OSError) as error:  # perhaps half-written, or just removed; the older page stays
             if not self.version:
                 raise UserError(str(error)) from error
-            self._note([str(error)])
+            self._note(str(error))
         return max(LOOK_SECONDS, REST * (time.monotonic() - began))
 
     def run(self, ended: threading.Event) -> None:
@@ -78,12 +79,11 @@ class Watch:
             self._server.server_close()
             thread.join()
 
-    def _note(self, lines: Sequence[str]) -> None:
-        """Say what is wrong, each thing once."""
-        for line in lines:
-            if line not in self._said:
-                self.say(line)
-                self._said.add(line)
+    def _note(self, line: str) -> None:
+        """Say what is wrong, once."""
+        if line not in self._said:
+            self._said.add(line)
+            self.say(line)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         watch = self

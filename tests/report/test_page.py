@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from emc.envs.registry import make_env
 from emc.errors import UserError
 from emc.methods import make_method
 from emc.report.curves import scores
@@ -213,12 +214,38 @@ def test_a_runs_maps_are_its_cells_under_the_outlines_of_its_ground(tmp_path: Pa
     assert top < 0 < 10 < bottom
 
 
-@pytest.mark.parametrize("line", ['{"seed": 0, "steps": 10}', '{"seed": 0, "steps": 10, "visits": 1, "bonus": "x", "bonus_visits": []}'])
-def test_maps_that_are_none_are_refused_in_one_line(tmp_path: Path, line: str) -> None:
-    run = new_run(tmp_path)
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"seed": 0, "steps": 10}',
+        '{"seed": 0, "steps": 10, "visits": 1, "bonus": "x", "bonus_visits": []}',
+        f'{{"seed": 0, "steps": 10, "visits": [[{"9" * 400}]], "bonus": [[1]], "bonus_visits": [[1]]}}',
+        '{"seed": 0, "steps": "NaN", "visits": [[1]], "bonus": [[1]], "bonus_visits": [[1]]}',
+        "not JSON",
+    ],
+)
+def test_maps_that_are_none_are_left_out_in_one_line(tmp_path: Path, line: str) -> None:
+    run, said = plausible_run(tmp_path, evaluations=5, snapshots=2), list[str]()
     (run.path / "maps.jsonl").write_text(line + "\n")
-    with pytest.raises(UserError, match=r"its maps are not as emc writes them\. Remove maps\.jsonl"):
-        report([run], tmp_path)
+    (shown,) = Page(build_page([run], say=said.append)).runs
+    assert shown["maps"] is None
+    assert shown["score"]
+    assert len(said) == 1
+    assert "maps" in said[0]
+
+
+def test_gifs_that_are_none_are_left_out_in_one_line(tmp_path: Path) -> None:
+    run, other = (plausible_run(tmp_path, evaluations=5, snapshots=2, seeds=(seed,)) for seed in (0, 1))
+    whole = gif(tmp_path / "whole.gif").read_bytes()
+    vast = whole[:6] + b"\xff\xff\xff\xff" + whole[10:]
+    good = gif(tmp_path / "good.gif")
+    for content in (b"", b"GIF89a?", b"GIF89a" + b"\x00" * 20, whole[:20], vast):
+        (broken := tmp_path / "broken.gif").write_bytes(content)
+        said = list[str]()
+        first, second = Page(build_page([run, other], {run.path: broken, other.path: good}, say=said.append)).runs
+        assert first["episode"] is None
+        assert second["episode"] is not None
+        assert said == [f"{broken}: cannot be read as a GIF. Make it again with emc render, or remove it."]
 
 
 def test_what_has_become_of_a_run_is_told(tmp_path: Path) -> None:
@@ -291,18 +318,16 @@ def test_a_report_on_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_an_older_report_as_it_was(tmp_path: Path) -> None:
-    out, broken = tmp_path / "report.html", tmp_path / "broken.gif"
+    out = tmp_path / "report.html"
     out.write_text("older")
-    broken.write_bytes(b"GIF89a?")
-    run = new_run(tmp_path / "runs")
-    with pytest.raises(UserError, match=r"broken\.gif: cannot be read as a GIF"):
-        write_report([run], out, {run.path: broken})
-    with pytest.raises(UserError, match=r"missing\.gif: cannot be read as a GIF"):
-        write_report([run], out, {run.path: tmp_path / "missing.gif"})
+    run, damaged = new_run(tmp_path / "runs"), new_run(tmp_path / "runs")
+    (damaged.path / "metrics.jsonl").write_text("damaged\n")
+    with pytest.raises(UserError, match="the file is damaged"):
+        write_report([run, damaged], out)
     with pytest.raises(UserError, match="A file stands where a directory should"):
         write_report([run], out / "inside.html")
     assert out.read_text() == "older"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.gif", "report.html", "runs"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "runs"]
 
 
 def test_the_first_good_evaluation_is_found() -> None:
@@ -333,6 +358,19 @@ def test_a_page_made_again_from_memory_is_the_same_page(tmp_path: Path) -> None:
     again = build_page(runs, memo=memo)
     assert again == build_page(runs)
     assert again != first
+
+
+def test_a_section_made_again_from_memory_knows_what_stands_beside_it(tmp_path: Path) -> None:
+    memo, late = Memo(), [new_run(tmp_path, win_rates(0, {30: 0.5}))]
+    build_page(late, memo=memo)
+    early = [
+        new_run(tmp_path, win_rates(0, {30: rate}), env_name=name, env=make_env("gridworld"))
+        for name, rate in (("all tasks", 0.2), ("3m", 0.3))
+    ]
+    both = build_page([*early, *late], memo=memo)
+    assert both == build_page([*early, *late])
+    assert "Results on gridworld" in both
+    assert [both.count(f'id="task-{number}"') for number in (1, 2, 3)] == [1, 1, 1]
 
 
 def test_no_runs_yet_is_a_page_too() -> None:

@@ -191,6 +191,12 @@ def test_a_page_is_made_anew_only_when_runs_have_changed(tmp_path: Path) -> None
     watch.look()
     assert len(said) == 1  # told once
     assert "metrics.jsonl" in said[0]
+    for rate in (0.1, 0.2):
+        with (other := new_run(tmp_path, win_rates(0, {30: rate}))):
+            (other.path / "maps.jsonl").write_text("damaged\n")
+        watch.look()
+        watch.look()
+    assert len(said) == 3  # each of them once, though the page was made twice
 
 
 def test_watching_goes_on_when_a_file_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
