@@ -12,6 +12,7 @@ from emc.report.curves import Group
 from emc.report.markup import figure
 
 HEADING = "All tasks together"
+CONSIDERED = 500  # sets of tasks at most, the largest ones, among which the best to compare on is looked for
 
 
 def across_section(groups: Sequence[Group]) -> str:
@@ -27,6 +28,8 @@ def across_section(groups: Sequence[Group]) -> str:
     tasks = [*next(iter(scores.values()))]
     best = max(scores, key=lambda method: sum(float(own.mean()) for own in scores[method].values()))
     note = f"Final scores, the mean of a seed's last five tests on each task's own scale, over {', '.join(tasks)}."
+    if left_out := [method for method in every if method not in scores]:
+        note += f" Left out, because they lack some of these tasks: {', '.join(left_out)}."
     drawn = [
         figure(lambda theme: plot_iqm_bars(scores, theme), "Aggregates over tasks, method by method.", f"{note} Bars are 95% intervals."),
         figure(
@@ -44,7 +47,15 @@ def across_section(groups: Sequence[Group]) -> str:
 
 
 def comparable(scores: MethodScores) -> MethodScores:
-    """The methods that have been on every task which any two of them share; none unless those are two methods and two tasks."""
-    shared = {task for own in scores.values() for task in own if sum(task in other for other in scores.values()) > 1}
-    whole = {method: {task: own[task] for task in own if task in shared} for method, own in scores.items() if shared <= {*own}}
-    return whole if len(whole) > 1 and len(shared) > 1 else {}
+    """The most methods times tasks of which each method has been on each task; none unless those are two methods and two tasks."""
+    shared: set[frozenset[str]] = set()
+    for own in dict.fromkeys(frozenset(own) for own in scores.values()):
+        shared |= {own} | {own & other for other in shared}
+        shared = {*sorted(shared, key=lambda tasks: (-len(tasks), sorted(tasks)))[:CONSIDERED]}
+    blocks = [(tasks, [method for method, own in scores.items() if tasks <= own.keys()]) for tasks in shared if len(tasks) > 1]
+    tasks, methods = max(
+        (block for block in blocks if len(block[1]) > 1),
+        key=lambda block: (len(block[0]) * len(block[1]), len(block[1]), sorted(block[0])),
+        default=(frozenset[str](), list[str]()),
+    )
+    return {method: {task: runs for task, runs in scores[method].items() if task in tasks} for method in methods}

@@ -15,7 +15,7 @@ import json
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -197,7 +197,7 @@ def _as_written(line: Mapping[str, Any]) -> bool:
             return True
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> TypeGuard[int]:
     """Whether a value is a whole number that can be counted to, and no truth value."""
     return type(value) is int and 0 <= value < MOST
 

@@ -65,6 +65,7 @@ LOOKS: Mapping[str, Look] = {
 }
 
 OTHERS = tuple(Look(*look) for look in itertools.product(sorted({look.colour for look in LOOKS.values()}), DASHES, "<>*hp"))
+MARKERS = "os^DvXP<>*hp"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,11 +91,12 @@ DARK = Theme(
 
 
 def look_of(method_name: str, theme: Theme = LIGHT, variant: int = 0) -> Look:
-    """A method's colour, dashes and marker, the same in every figure; variants of it differ in dashes and have empty markers."""
+    """A method's colour, dashes and marker, the same in every figure; variants of it differ in dashes, then in markers, which are empty."""
     name = method_name.lower()
     own = LOOKS.get(name, OTHERS[zlib.crc32(name.encode("utf-8", "replace")) % len(OTHERS)])
     dashes = DASHES[(DASHES.index(own.dashes) + variant) % len(DASHES)]
-    return Look(theme.contrast.get(own.colour, own.colour), dashes, own.marker, filled=variant == 0)
+    marker = MARKERS[(MARKERS.index(own.marker) + variant // len(DASHES)) % len(MARKERS)]
+    return Look(theme.contrast.get(own.colour, own.colour), dashes, marker, filled=variant == 0)
 
 
 def looks_of(method_names: Sequence[str], theme: Theme = LIGHT) -> list[Look]:

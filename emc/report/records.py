@@ -283,9 +283,10 @@ def _changed(run: RunDirectory) -> list[tuple[str, str]]:
 
 
 def _fields(run: RunDirectory, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Every field below some of the manifest's, as path and text."""
+    """Every field below some of the manifest's, as path and text; of the configuration also those that are younger than the run."""
+    known = configuration(run)
     for name in names:
-        for path, value in _leaves(run.manifest.get(name), (name,)):
+        for path, value in _leaves(known if name == "config" and known else run.manifest.get(name), (name,)):
             shown = path[1:] if path[0] in ("config", "machine") else path
             if shown:
                 yield ".".join(shown), value

@@ -14,6 +14,7 @@ from emc.report.names import count
 
 WIN_RATE = 0.9  # a task counts as solved from here
 SHARE = 0.9  # or from this share of the best score in the report, where it cannot be won
+DRAWN = 12  # lines in one figure at most
 CROWDED = 150  # evaluations; above, curves are shown as running means too
 
 
@@ -24,7 +25,7 @@ def by_task(groups: Sequence[Group]) -> list[list[Group]]:
 
 def headline(groups: Sequence[Group]) -> str:
     """The result on one task in words."""
-    ranked = sorted((group for group in groups if group.curves), key=lambda group: -float(np.median(group.final)))
+    ranked = sorted((group for group in groups if group.curves), key=_rank)
     if not ranked:
         return f"Nothing has been evaluated on {groups[0].env_name} yet."
     best, *others = ranked
@@ -33,9 +34,29 @@ def headline(groups: Sequence[Group]) -> str:
         verb = "has won none of its greedy test episodes ({})"
     steps = max(curve.steps[-1] for curve in best.curves)
     seeds = "one seed" if len(best.curves) == 1 else f"median of {len(best.curves)} seeds, middle half {_quartiles(best)}"
-    said = f"{best.label} {verb.format(score(float(np.median(best.final)), best.winnable))} after {steps:,.0f} steps ({seeds})."
+    result = verb.format(score(float(np.median(best.final)), best.winnable))
+    said = f"{best.label} {result} after {steps:,.0f} steps ({seeds}){_equals(best, others)}."
     rest = [f"{group.label}: {score(float(np.median(group.final)), group.winnable)}" for group in others]
     return f"{said} {'; '.join(rest)}." if 0 < len(rest) < 7 else said
+
+
+def _rank(group: Group) -> tuple[float, int]:
+    """The best final score first, among equal ones that of the most seeds."""
+    return -float(np.median(group.final)), -len(group.curves)
+
+
+def _equals(best: Group, others: Sequence[Group]) -> str:
+    """How many others have the same score as the best."""
+    same = sum(_rank(group)[0] == _rank(best)[0] for group in others)
+    won_none = best.winnable and not any(np.any(curve.values) for curve in best.curves)
+    verb = ("has" if same == 1 else "have") if won_none else ("does" if same == 1 else "do")
+    return f", as {verb} {count(same, 'other')}" if same else ""
+
+
+def best_of(groups: Sequence[Group], most: int = DRAWN) -> list[Group]:
+    """The groups with the best final scores, in their order."""
+    best = sorted(range(len(groups)), key=lambda index: _rank(groups[index]))[:most]
+    return [groups[index] for index in sorted(best)]
 
 
 def extent(groups: Sequence[Group]) -> str:
@@ -60,10 +81,13 @@ def task_section(groups: Sequence[Group], named: bool, anchor: str) -> str:
         f"Scores of {tested} greedy test episodes per evaluation, {evaluations:,} evaluations. The line is the median over seeds, the band "
         "their middle half (25–75%); where a line turns pale, some seeds have not got further."
     )
+    lines = best_of(drawn)
+    if len(lines) < len(drawn):
+        caption += f" Of {len(drawn)} lines only the best {len(lines)} are drawn; the table has all."
     alt = f"Learning curves. {headline(groups)}"
-    figures = figure(lambda theme: plot_curves(drawn, theme, window), alt, caption, vector=True)
+    figures = figure(lambda theme: plot_curves(lines, theme, window), alt, caption, vector=True)
     if window > 1:
-        raw = figure(lambda theme: plot_curves(drawn, theme), f"{alt} Not smoothed.", "The same scores, not smoothed.")
+        raw = figure(lambda theme: plot_curves(lines, theme), f"{alt} Not smoothed.", "The same scores, not smoothed.")
         figures += f"<details><summary>Every evaluation by itself, not smoothed</summary>{raw}</details>"
     heading = f"Results on {task_title(groups)}" if named else "Results"
     said = f"<p>{escape(headline(groups))}</p>" if named else ""

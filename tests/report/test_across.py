@@ -22,6 +22,11 @@ def scores(**tasks: str) -> dict[str, dict[str, np.ndarray]]:
 def test_methods_are_compared_on_the_tasks_that_they_share() -> None:
     assert {method: [*own] for method, own in comparable(scores(vdn="ab", qmix="abc")).items()} == {"vdn": ["a", "b"], "qmix": ["a", "b"]}
     assert {*comparable(scores(vdn="ab", qmix="ab", iql="a"))} == {"vdn", "qmix"}  # one that lacks a task is left out, not the task
+    found = comparable(scores(vdn="abcd", qmix="abcx", iql="abdx", qplex="ef", qtran="ef"))
+    assert {method: [*own] for method, own in found.items()} == {method: ["a", "b"] for method in ("vdn", "qmix", "iql")}
+    assert {*comparable(scores(vdn="abcd", qmix="abcd", iql="ab"))} == {"vdn", "qmix"}  # two on four are more than three on two
+    many = {f"m{k}": {f"t{task}": np.ones(1) for task in range(40) if (task * 7 + k) % 40 > k % 5} for k in range(40)}
+    assert len(comparable(many)) > 1
     assert comparable(scores(vdn="ab", qmix="a")) == {}
     assert comparable(scores(vdn="ab")) == {}
     assert comparable({}) == {}
@@ -39,7 +44,10 @@ def test_the_section_is_there_when_there_is_something_to_compare(tmp_path: Path)
     assert made.count("<figure>") == 3
     assert "3m" in made
     assert "a run of emc-vdn, the best on average here" in made
+    assert "Left out" not in made
     assert across_section(group_runs(runs[:2])) == ""
+    third = new_run(tmp_path, win_rates(0, {1000: 0.5}), method_name="qmix", env_name="3m")
+    assert "Left out, because they lack some of these tasks: qmix." in across_section(group_runs([*runs, third]))
 
 
 def test_runs_that_differ_in_any_field_of_their_budget_are_on_tasks_of_their_own(tmp_path: Path) -> None:

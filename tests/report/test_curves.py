@@ -29,6 +29,7 @@ from emc.report.curves import (
 )
 from emc.report.figures import DARK, LIGHT, LOOKS, Theme, as_png, as_svg, colour_of, look_of, looks_of
 from emc.report.names import configuration, in_words
+from emc.report.tasks import best_of, headline, task_section
 from emc.runs import RunDirectory
 from emc.sampling import Uniform
 from emc.training.loop import Budget
@@ -352,3 +353,34 @@ def test_a_run_from_before_a_field_existed_has_its_default(tmp_path: Path) -> No
     run = new_run(tmp_path, win_rates(0, {10: 0.5}))
     del run.manifest["config"]["budget"]["log_every"]
     assert configuration(run)["budget"]["log_every"] == 0
+
+
+@pytest.mark.parametrize("method", [*LOOKS, "one of my own"])
+def test_many_variants_of_one_method_all_look_different(method: str) -> None:
+    assert len({*looks_of([method] * 24)}) == 24
+    assert len({look.colour for look in looks_of([method] * 24)}) == 1
+
+
+def test_only_the_best_of_many_are_drawn_and_it_is_said(tmp_path: Path) -> None:
+    methods = [dataclasses.replace(make_method("vdn"), gamma=0.5 + 0.01 * k) for k in range(14)]
+    runs = [new_run(tmp_path, win_rates(0, {30: 0.05 * k}, episodes=20), method_name="vdn", method=own) for k, own in enumerate(methods)]
+    drawn = best_of(group_runs(runs))
+    assert [group.label for group in drawn] == [f"vdn, gamma {0.5 + 0.01 * k:.12g}" for k in range(2, 14)]  # in their order
+    section = task_section(group_runs(runs), False, "task-1")
+    assert "Of 14 lines only the best 12 are drawn" in section
+    assert section.count("<tr>") == 1 + 14
+    assert "are drawn" not in task_section(group_runs(runs[:12]), False, "task-1")
+
+
+def test_equals_share_the_headline(tmp_path: Path) -> None:
+    def run(method_name: str, seeds: int, rate: float = 1.0) -> RunDirectory:
+        lines = [line for seed in range(seeds) for line in win_rates(seed, {30: rate})]
+        return new_run(tmp_path, lines, method_name=method_name, seeds=range(seeds))
+
+    said = headline(group_runs([run("vdn", 1), run("qmix", 3), run("iql", 2), run("qplex", 5, 0.5)]))
+    assert said.startswith(
+        "qmix wins 100% of its greedy test episodes after 30 steps (median of 3 seeds, middle half 100–100%), as do 2 others."
+    )
+    assert "(one seed), as does 1 other." in headline(group_runs([run("vdn", 1), run("iql", 1)]))
+    assert "other" not in headline(group_runs([run("vdn", 1), run("qplex", 5, 0.5)]))
+    assert "as have 2 others" in headline(group_runs([run(name, 1, 0.0) for name in ("vdn", "qmix", "iql")]))

@@ -173,6 +173,15 @@ def test_every_field_of_the_configuration_is_there(comparison: Page) -> None:
     assert first["command"] == "emc train emc-vdn gridworld --seeds 0"
 
 
+def test_fields_younger_than_a_run_make_no_difference(tmp_path: Path) -> None:
+    new, old = (new_run(tmp_path, win_rates(seed, {30: 0.5})) for seed in (0, 1))
+    document = json.loads((old.path / "manifest.json").read_text())
+    del document["config"]["budget"]["log_every"], document["config"]["method"]["episodes_per_update"]
+    (old.path / "manifest.json").write_text(json.dumps(document))
+    first, second = report([new, RunDirectory.open(old.path)], tmp_path).runs
+    assert first["fields"][0] == second["fields"][0]
+
+
 def test_a_runs_curves_are_the_median_and_quartiles_of_its_seeds(tmp_path: Path) -> None:
     lines = [line for seed in range(3) for line in win_rates(seed, {30: 0.0, 1000: 0.1 * seed, 2000: 0.2 * seed})]
     lines += [training(seed, 2000, loss=1.0 + seed, q=0.0) for seed in range(3)]
