@@ -73,7 +73,7 @@ $(EXTRAS): $(STAMP)
 # The report page is tested in a real browser. One that is there is used; root on Debian gets one; elsewhere those tests are skipped.
 $(BROWSER): $(STAMP)
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
-		if command -v $$name >/dev/null 2>&1; then touch $@; exit 0; fi; \
+		if $$name --version >/dev/null 2>&1; then touch $@; exit 0; fi; \
 	done; \
 	apt='apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=30'; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && $$apt update >/dev/null 2>&1 \

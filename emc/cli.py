@@ -26,8 +26,8 @@ USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated 
   emc resume RUN                             go on from the last checkpoint, bit for bit
   emc evaluate RUN [--episodes N]            complete greedy episodes with the trained agents
   emc render RUN [--out FILE]                an episode of the trained agents as a GIF
-  emc report DIR ... [--out FILE]            one self-contained page about all runs in there: a table, curves, a page for each run
-  emc report DIR ... --watch [--port N]      the same page on a loopback address, made anew while runs go on
+  emc report [DIR ...] [--out FILE]          one self-contained page about all runs in there: a table, curves, a page for each run
+  emc report [DIR ...] --watch [--port N]    the same page on a loopback address, made anew while runs go on
   emc export DIR ... [--out FILE]            the tests of runs in the JSON format of marl-eval
   emc plan METHOD ENV [--field value ...]    bytes of replay, memory and networks, before anything is compiled
   emc methods                                the methods, a line each
@@ -42,7 +42,6 @@ runs/gridworld/emc-vdn/20260101-120000-abc123.
 
 
 MOST_SEEDS, MOST_EPISODES = 1_000, 100_000
-EPISODE = "episode.gif"  # in a run directory
 SIDE_BY_SIDE = 256  # episodes that `evaluate` plays at once
 
 
@@ -504,6 +503,8 @@ class RenderFlags:
 
 
 def render(words: list[str]) -> None:
+    from emc.runs.directory import EPISODE
+
     flags = _parse("emc render RUN", RenderFlags, _take(words, "RUN"))
     prepare_jax()
     print(_rendered(Path(words[0]), flags.out or Path(words[0]) / EPISODE, flags.seed, flags.trained_seed, flags.vision))
@@ -527,13 +528,13 @@ def _rendered(run: Path, out: Path, seed: int = 0, trained_seed: int | None = No
 
 @dataclasses.dataclass(frozen=True)
 class ReportFlags:
-    """One self-contained page about one or several runs, or about all runs in a directory.
+    """One self-contained page about one or several runs, or about all runs in a directory, which is `runs` if none is named.
 
     With --watch the page is not written but served on a loopback address, and made anew while runs go on, until Ctrl-C.
     """
 
     out: Path | None = None  # default: report.html in the directory, or here for several
-    episodes: int = 4  # runs that get an animated episode, the best of each method first; with --watch only those rendered before
+    episodes: int = 4  # runs to render an episode of, the best of each method first; older ones are shown too. --watch renders none
     watch: bool = False
     port: int = 8642  # of --watch; 0: any that is free
 
@@ -546,7 +547,9 @@ def report(words: list[str]) -> None:
     given = [word for name, value in values.items() for word in (f"--{name}", value)]
     flags: ReportFlags = _parse("emc report DIR ...", ReportFlags, [*given, *unknown])
     if not roots:
-        raise UserError("RUN expected: name one or several run directories, or a directory that holds some. See emc --help")
+        if not Path("runs").is_dir():
+            raise UserError("RUN expected: name one or several run directories, or a directory that holds some. See emc --help")
+        roots = ["runs"]
     if flags.episodes < 0:
         raise UserError(f"--episodes {flags.episodes} must be at least 0")
     paths = [Path(root) for root in roots]
@@ -571,7 +574,7 @@ def _watched(site: Any, flags: ReportFlags) -> None:
         if not root.is_dir():
             raise UserError(f"{root}: no such directory. Name a run directory, or one that holds some or will.")
 
-    watch = Watch(site, flags.port, lambda runs: _rendered_before(runs, flags.episodes), _say_left_out)
+    watch = Watch(site, flags.port, _say_left_out)
     print(f"{watch.address} (Ctrl-C ends it)", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         watch.run(threading.Event())
@@ -616,7 +619,8 @@ def _reported(paths: list[Path], out: Path | None, episodes: int) -> Path:
     if not runs:
         raise UserError(f"{', '.join(map(str, paths))}: no runs in there. Name run directories, or a directory that holds some.")
     out = out or (paths[0] / "report.html" if len(paths) == 1 else Path("report.html"))
-    write_report(runs, out, _episodes(runs, episodes), _say_left_out)
+    _render_some(runs, episodes)
+    write_report(runs, out, say=_say_left_out)
     return out
 
 
@@ -624,28 +628,19 @@ def _say_left_out(what: str) -> None:
     print(f"emc: left out: {what}", file=sys.stderr, flush=True)
 
 
-def _episodes(runs: Sequence[Any], most: int) -> dict[Path, Path]:
-    """Animated episodes of some runs, the best of each method first."""
+def _render_some(runs: Sequence[Any], most: int) -> None:
+    """Animate an episode of some runs, the best of each method first."""
     from emc.report.site import best_first
+    from emc.runs.directory import EPISODE
 
     playable = [run for run in best_first(runs) if run.steps()] if most else []
     if most and not playable:
         print("no animation: there is no checkpoint to play from", file=sys.stderr)
-    found: dict[Path, Path] = {}
     for run in playable[:most]:
         try:
-            found[run.path] = _rendered(run.path, run.path / EPISODE)
+            _rendered(run.path, run.path / EPISODE)
         except UserError as error:  # the page is worth having without an episode
             print(f"no animation: {error}", file=sys.stderr)
-    return found
-
-
-def _rendered_before(runs: Sequence[Any], most: int) -> dict[Path, Path]:
-    """Episodes that are there already: rendering others would take the machine from those who train."""
-    from emc.report.site import best_first
-
-    there = [run.path for run in (best_first(runs) if runs else []) if (run.path / EPISODE).exists()]
-    return {path: path / EPISODE for path in there[:most]}
 
 
 NUMBERS = ("gamma", "epsilon", "optimiser", "learning_rate", "gradient_clip", "batch_episodes", "episodes_per_update", "target_interval")

@@ -26,7 +26,7 @@ from emc.report.overview import overview
 from emc.report.records import Json, anchors, outlines, outlines_name, record, stamp, summary
 from emc.report.tasks import by_task, extent, headline, task_section
 from emc.runs import RunDirectory
-from emc.runs.directory import explained
+from emc.runs.directory import EPISODE, explained
 
 Made = TypeVar("Made")
 
@@ -47,7 +47,7 @@ class Memo:
 def write_report(
     runs: Sequence[RunDirectory], out: Path, animations: Mapping[Path, Path] | None = None, say: Callable[[str], None] = lambda line: None
 ) -> None:
-    """Write the report of some runs; `animations` maps a run's path to a GIF of one of its episodes. What is missing is said."""
+    """Write the report of some runs; `animations` maps a run's path to a GIF that is not in there. What is missing is said."""
     if not runs:
         raise UserError("there are no runs to report on: name at least one run directory.")
     document = build_page(runs, animations, say=say)
@@ -79,7 +79,8 @@ def build_page(
     ]
     records: Json = {}
     for run, (anchor, group, known) in zip(runs, entries, strict=True):
-        gif = gifs.get(run.path.resolve())
+        rendered = run.path / EPISODE
+        gif = gifs.get(run.path.resolve()) or (rendered if rendered.exists() else None)
         source = stamp(run), group.label, known, gif, gif is not None and gif.exists() and gif.stat().st_mtime_ns
         records[anchor] = memo(("record", run.path), source, functools.partial(record, run, group, known, gif))
         for problem in records[anchor]["problems"]:

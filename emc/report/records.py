@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import io
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from emc.report.heatmaps import Phase, phases, read_maps, was_paid
 from emc.report.markup import between, score, uri
 from emc.report.names import at, configuration, count, differences, nearest_preset, usual_environment
 from emc.runs import RunDirectory
-from emc.runs.directory import CHECKPOINTS, LOCK
+from emc.runs.directory import CHECKPOINTS, EPISODE, LOCK
 from emc.runs.jsonl import last_line
 from emc.runs.session import END, SPEED
 
@@ -72,9 +73,9 @@ def summary(run: RunDirectory, winnable: bool) -> Summary:
 
 
 def stamp(run: RunDirectory) -> tuple[Any, ...]:
-    """Changes whenever the run does."""
-    found: list[tuple[str, int, int]] = []
-    for path in sorted(run.path.glob("*.json*")):
+    """Changes whenever the run does, its episode, or whether there is a checkpoint to play one from."""
+    found: list[Any] = [bool(run.steps())]
+    for path in (*sorted(run.path.glob("*.json*")), run.path / EPISODE):
         with contextlib.suppress(OSError):  # a link that leads nowhere, or a file that has just gone
             known = path.stat()
             found.append((path.name, known.st_size, known.st_mtime_ns))
@@ -113,6 +114,7 @@ def record(run: RunDirectory, group: Group, known: Summary, gif: Path | None) ->
         "score": _score_lines(run, group, grids),
         "seeds": _seeds(run, group),
         "episode": None if gif is None else _or_none(functools.partial(_episode, gif), problems),
+        "unplayed": _unplayed(run),
         "maps": _or_none(functools.partial(_maps, run), problems),
         "panels": _panels(run, grids),
         "grids": grids,  # steps, which most curves of a run share
@@ -250,6 +252,17 @@ def outlines(env: Drawn) -> Json:
     image = io.BytesIO()
     FigureCanvasAgg(figure).print_png(image)
     return {"image": uri(image.getvalue(), "png"), "view": [left, right, top, bottom]}
+
+
+def _unplayed(run: RunDirectory) -> str:
+    """How to get an episode where there is none; nothing where none can be drawn."""
+    if environment_of(run) is None:
+        return ""
+    return (
+        f"No episode yet: emc render {shlex.quote(str(run.path))}"
+        if run.steps()
+        else "No episode: no checkpoint was kept to play one from."
+    )
 
 
 def _episode(gif: Path) -> Json:

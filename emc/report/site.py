@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,11 @@ class Site:
     def page(
         self,
         runs: Sequence[RunDirectory],
-        animations: Mapping[Path, Path] | None = None,
         version: str = "",
         say: Callable[[str], None] = lambda line: None,
     ) -> str:
         """The page as it is now; pictures that are missing from it are said."""
-        return build_page(runs, animations, self._memo, version, say)
+        return build_page(runs, memo=self._memo, version=version, say=say)
 
     def _opened(self, path: Path) -> RunDirectory:
         manifest = path / MANIFEST

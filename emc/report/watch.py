@@ -9,27 +9,23 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 from emc.errors import UserError
 from emc.report.site import Site
-from emc.runs import RunDirectory
 
 HOST = "127.0.0.1"
 LOOK_SECONDS = 1.0  # between two looks at the runs
 REST = 4.0  # times as long as making the page took, at least, so that those who train have the machine to themselves
 
-Animations = Callable[[Sequence[RunDirectory]], Mapping[Path, Path]]
-
 
 class Watch:
     """A site, its newest page, and the server that shows it. Port 0 takes any that is free."""
 
-    def __init__(self, site: Site, port: int, animations: Animations = lambda runs: {}, say: Callable[[str], None] = print) -> None:
-        self.site, self.animations, self.say = site, animations, say
+    def __init__(self, site: Site, port: int, say: Callable[[str], None] = print) -> None:
+        self.site, self.say = site, say
         self.version, self.page = "", b""
         self._said: set[str] = set()
         try:
@@ -58,7 +54,7 @@ class Watch:
                 self._note(problem)
             version = hashlib.sha256(repr(self.site.signature(runs)).encode()).hexdigest()[:16]
             if version != self.version:
-                page = self.site.page(runs, self.animations(runs), version, self._note).encode("utf-8", "replace")
+                page = self.site.page(runs, version, self._note).encode("utf-8", "replace")
                 self.page, self.version = page, version
         except (UserError, OSError) as error:  # perhaps half-written, or just removed; the older page stays
             if not self.version:

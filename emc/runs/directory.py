@@ -34,6 +34,7 @@ from emc.training import checkpoint
 
 FORMAT, VERSION = "emc-run", 1
 MANIFEST, METRICS, CHECKPOINTS, LOCK = "manifest.json", "metrics.jsonl", "checkpoints", "lock"
+EPISODE = "episode.gif"  # that `emc render` draws
 
 
 @dataclasses.dataclass(frozen=True)

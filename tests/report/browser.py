@@ -35,6 +35,10 @@ def find_browser() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
+class BrowserEnded(Exception):
+    """The browser answers no more."""
+
+
 class Browser:
     """One page of a browser, and what it complained about."""
 
@@ -88,9 +92,9 @@ class Browser:
             assert time.monotonic() < until, f"never came true: {expression}"
             time.sleep(0.05)
 
-    def look(self, scheme: str, width: int = 1400, height: int = 1000) -> None:
-        """Have a window of some size on a screen that prefers light or dark."""
-        self._call("Emulation.setEmulatedMedia", session=True, features=[{"name": "prefers-color-scheme", "value": scheme}])
+    def look(self, scheme: str, width: int = 1400, height: int = 1000, media: str = "") -> None:
+        """Have a window of some size on a screen, or on paper, that prefers light or dark."""
+        self._call("Emulation.setEmulatedMedia", session=True, media=media, features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._call("Emulation.setDeviceMetricsOverride", session=True, width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def busy_seconds(self) -> float:
@@ -128,7 +132,7 @@ class Browser:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 return answer["result"]
             self._note(answer)
-        raise AssertionError("the browser has ended")
+        raise BrowserEnded("the browser has ended")
 
     def _note(self, event: dict[str, Any]) -> None:
         """Keep what a developer would see as an error or a warning in the console."""

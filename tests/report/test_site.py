@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from emc.cli import main
 from emc.errors import UserError
@@ -199,6 +200,23 @@ def test_a_page_is_made_anew_only_when_runs_have_changed(tmp_path: Path) -> None
     assert len(said) == 3  # each of them once, though the page was made twice
 
 
+def test_an_episode_that_was_rendered_is_on_the_page(tmp_path: Path) -> None:
+    run = new_run(tmp_path, win_rates(0, {30: 0.0}))
+    watch = Watch(Site([tmp_path]), 0)
+    assert b"no checkpoint was kept" in watch.page
+    (run.path / "checkpoints" / f"{30:012d}").mkdir(parents=True)
+    watch.look()
+    assert f"No episode yet: emc render {run.path}".encode() in watch.page
+    pages = [watch.page]
+    for colours in (("red", "blue"), ("blue", "green")):
+        frames = [Image.new("RGB", (8, 8), colour) for colour in colours]
+        frames[0].save(run.path / "episode.gif", save_all=True, append_images=frames[1:])
+        watch.look()
+        assert b"data:image/gif;base64," in watch.page
+        pages.append(watch.page)
+    assert len({*pages}) == 3
+
+
 def test_watching_goes_on_when_a_file_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new_run(tmp_path, win_rates(0, {30: 0.0}))
     said = list[str]()
@@ -240,6 +258,19 @@ def test_the_command_writes_one_page_about_a_directory(tmp_path: Path, capsys: p
     assert "no animation: there is no checkpoint to play from" in err
     assert f"left out: {runs[1].path}" in err
     assert str(runs[0].manifest["id"]) in (tmp_path / "report.html").read_text()
+
+
+def test_the_directory_runs_is_reported_on_if_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in (["report"], ["report", "--watch"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert "RUN expected" in capsys.readouterr().err
+    new_run(tmp_path / "runs", win_rates(0, {30: 0.5}))
+    main(["report", "--episodes", "0"])
+    assert capsys.readouterr().out == f"{Path('runs') / 'report.html'}\n"
 
 
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ function scoresOf(run) {
 }
 
 function episodeOf(run) {
-  if (!run.episode) return [];
+  if (!run.episode) return run.unplayed ? section("One episode", make("p", { class: "note" }, run.unplayed)) : [];
   const calm = make("source", { media: "(prefers-reduced-motion: reduce)", srcset: run.episode.still });
   const moving = make("img", { src: run.episode.moving, alt: `Animation of one greedy episode of ${run.name}.` });
   const shown = figure("One greedy episode, played with the networks of the last checkpoint. It repeats.", make("picture", {}, calm, moving));
@@ -221,7 +221,7 @@ function configurationOf(anchor, run, against) {
   if (others.length) {
     const choice = make("select", { id: "against" }, make("option", { value: "" }, "nothing else: show every field"));
     for (const other of others) choice.append(make("option", { value: other }, `${data.runs[other].name} · ${data.runs[other].id}`));
-    choice.value = against in data.runs ? against : "";
+    choice.value = against;
     choice.addEventListener("change", () => {
       history.replaceState(null, "", `#${anchor}${choice.value ? `&against=${choice.value}` : ""}`);
       tables.replaceChildren(...configurationTables(run, data.runs[choice.value]));
@@ -267,8 +267,17 @@ function runPage(anchor, against) {
 let overviewAddress = "#", overviewScroll = 0;
 const title = document.title;
 
+/** An address without escapes; as it is where they are none. */
+function decoded(address) {
+  try {
+    return decodeURI(address);
+  } catch {
+    return address;
+  }
+}
+
 function route() {
-  const [place, ...rest] = decodeURI(location.hash.slice(1)).split("&");
+  const [place, ...rest] = decoded(location.hash.slice(1)).split("&");
   const state = new URLSearchParams(place.includes("=") ? location.hash.slice(1) : rest.join("&"));
   const anchor = Object.hasOwn(data.runs, place) ? place : only;
   if (anchor && !only && !byId("overview").hidden) overviewScroll = scrollY;
@@ -276,7 +285,7 @@ function route() {
   byId("run").hidden = !anchor;
   document.title = anchor && !only ? `${data.runs[anchor].name} – ${title}` : title;
   if (anchor) {
-    byId("run").replaceChildren(runPage(anchor, state.get("against") ?? ""));
+    byId("run").replaceChildren(runPage(anchor, Object.hasOwn(data.runs, state.get("against") ?? "") ? state.get("against") : ""));
     if (!only) {
       scrollTo(0, 0);
       byId("run").focus({ preventScroll: true });
