@@ -27,9 +27,9 @@ def across_section(groups: Sequence[Group]) -> str:
         return ""
     tasks = [*next(iter(scores.values()))]
     best = max(scores, key=lambda method: sum(float(own.mean()) for own in scores[method].values()))
-    note = f"Final scores, the mean of a seed's last five tests on each task's own scale, over {', '.join(tasks)}."
+    note = f"Final scores, the mean of a seed's last five tests on each task's own scale, over {'; '.join(tasks)}."
     if left_out := [method for method in every if method not in scores]:
-        note += f" Left out, because they lack some of these tasks: {', '.join(left_out)}."
+        note += f" Left out, because they lack some of these tasks: {'; '.join(left_out)}."
     drawn = [
         figure(lambda theme: plot_iqm_bars(scores, theme), "Aggregates over tasks, method by method.", f"{note} Bars are 95% intervals."),
         figure(

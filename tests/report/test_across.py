@@ -57,7 +57,7 @@ def test_runs_that_differ_in_any_field_of_their_budget_are_on_tasks_of_their_own
         for episodes in (10, 20)
     ]
     made = across_section(group_runs(runs))
-    assert "gridworld, test episodes 10, gridworld, test episodes 20" in made
+    assert "over gridworld, test episodes 10; gridworld, test episodes 20." in made
     assert "Results" in build_page(runs)
 
 
