@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import signal
@@ -276,7 +277,9 @@ def test_the_directory_runs_is_reported_on_if_none_is_named(
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     new_run(tmp_path, win_rates(0, {30: 0.5}))
     command = [sys.executable, "-c", "from emc.cli import main; main()", "report", str(tmp_path), "--watch", "--port", "0"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as served:
+    # Whoever runs the tests in the background may ignore the signal, and children inherit that.
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard) as served:
         assert served.stdout is not None
         assert served.stderr is not None
         line = served.stdout.readline()
