@@ -280,13 +280,16 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     # Whoever runs the tests in the background may ignore the signal, and children inherit that.
     heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard) as served:
-        assert served.stdout is not None
-        assert served.stderr is not None
-        line = served.stdout.readline()
-        assert line.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(line.split()[0], timeout=60) as answer:
-            assert "wins 50%" in answer.read().decode()
-        served.send_signal(signal.SIGINT)
-        assert served.wait(60) == 0
-        assert served.stderr.read() == ""
+        try:
+            assert served.stdout is not None
+            assert served.stderr is not None
+            line = served.stdout.readline()
+            assert line.startswith("http://127.0.0.1:")
+            with urllib.request.urlopen(line.split()[0], timeout=60) as answer:
+                assert "wins 50%" in answer.read().decode()
+            served.send_signal(signal.SIGINT)
+            assert served.wait(60) == 0
+            assert served.stderr.read() == ""
+        finally:
+            served.kill()  # one that does not end would hold up all other tests
     assert not (tmp_path / "report.html").exists()
