@@ -117,7 +117,7 @@ def test_the_line_that_reproduces_qplex_on_the_one_step_game_means_its_own_relea
     from emc.mixers import QPLEX
     from emc.schedules import Epsilon
 
-    page = (Path(__file__).parents[1] / "experiments" / "one-step-game.md").read_text()
+    page = (Path(__file__).parents[1] / "experiments" / "one_step_game.md").read_text()
     (line,) = [line.split() for line in page.splitlines() if line.strip().startswith("emc train qplex")]
     config, where = _configured("train", line[2:])
     assert config.method.mixer == QPLEX(kernels=10, layers=3)
