@@ -8,7 +8,7 @@ seeds do not decide, and `MANY` contradict.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -109,24 +109,20 @@ def comparable(panel: str, ours: str, *theirs: str, within: float = 0.1) -> Judg
 
 def any_of(*judges: Judge) -> Judge:
     """Holds where one does; contradicted only where none does."""
-
-    def judge(evidence: Evidence) -> Verdict:
-        verdicts = [one(evidence) for one in judges]
-        kinds = {verdict.kind for verdict in verdicts}
-        kind = next(kind for kind in (VerdictKind.HOLDS, VerdictKind.UNKNOWN, VerdictKind.FAILS) if kind in kinds)
-        return Verdict(kind, tuple(fact for verdict in verdicts for fact in verdict.facts))
-
-    return judge
+    return _combined(judges, (VerdictKind.HOLDS, VerdictKind.UNKNOWN, VerdictKind.FAILS))
 
 
 def all_of(*judges: Judge) -> Judge:
     """Holds where all do; one that does not hold is enough to contradict."""
+    return _combined(judges, (VerdictKind.FAILS, VerdictKind.UNKNOWN, VerdictKind.HOLDS))
+
+
+def _combined(judges: Sequence[Judge], order: Sequence[VerdictKind]) -> Judge:
+    """The first kind of verdict in this order that any judge gives; the facts that decide it come first."""
 
     def judge(evidence: Evidence) -> Verdict:
         verdicts = [one(evidence) for one in judges]
-        kinds = {verdict.kind for verdict in verdicts}
-        kind = next(kind for kind in (VerdictKind.FAILS, VerdictKind.UNKNOWN, VerdictKind.HOLDS) if kind in kinds)
-        # What decides it comes first.
+        kind = min((verdict.kind for verdict in verdicts), key=order.index)
         ordered = sorted(verdicts, key=lambda verdict: verdict.kind is not kind)
         return Verdict(kind, tuple(fact for verdict in ordered for fact in verdict.facts))
 

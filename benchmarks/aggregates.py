@@ -2,7 +2,7 @@
 
 rliable is slow in one of them, so it is asked with fewer samples there and its time scaled up; both costs are proportional to the samples.
 
-    python benchmarks/statistics.py
+    python benchmarks/aggregates.py
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def main() -> None:
     result["all_peak_mb"] = max(result[f"{name}_peak_mb"] for name in mine)
     if yours:
         result["all_rliable_ratio"] = sum(result[f"{name}_rliable_seconds"] for name in yours) / result["all_seconds"]
-    keep("statistics", result)
+    keep("aggregates", result)
 
 
 if __name__ == "__main__":
