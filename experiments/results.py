@@ -23,7 +23,7 @@ from PIL import Image, PngImagePlugin
 from emc.claims import Claim, Evidence, Sample, gather, jobs_of
 from emc.claims.reproduction import csv_of, figures_of, missing, verdicts_of
 from emc.claims.shelf import claims
-from emc.cli import configure
+from emc.commands.training import configure
 from emc.report.figures import pixels
 from emc.statistics import quartiles, steps_to
 from emc.sweeps.jobs import Survey

@@ -32,6 +32,7 @@ STAGES = (
     {"demo"},
     {"__init__"},
     {"doctor"},
+    {"commands"},
     {"cli"},
     {"__main__"},
 )
@@ -108,7 +109,7 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
 
 
 def test_importing_the_package_loads_no_plotting_and_no_command_line() -> None:
-    heavy = ("matplotlib", "tyro", "rich", "PIL", "scipy", "tensorboardX", "emc.cli", "emc.report")
+    heavy = ("matplotlib", "tyro", "rich", "PIL", "scipy", "tensorboardX", "emc.cli", "emc.commands", "emc.report")
     program = f"import sys, jax, equinox, optax; old = {{*sys.modules}}; import emc; print(*({{*{heavy}}} & ({{*sys.modules}} - old)))"
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout.split() == []

@@ -113,7 +113,7 @@ def test_methods_and_environments_are_listed_a_line_each(capsys: pytest.CaptureF
 
 
 def test_the_line_that_reproduces_qplex_on_the_one_step_game_means_its_own_releases_mixer() -> None:
-    from emc.cli import _configured
+    from emc.commands.training import _configured
     from emc.mixers import QPLEX
     from emc.schedules import Epsilon
 

@@ -15,7 +15,7 @@ from emc.claims import Arm, Claim, Panel, Statement, VerdictKind, gather, jobs_o
 from emc.claims.judgement import OUTSIDE, wins
 from emc.claims.reproduction import missing, verdicts_of, write
 from emc.claims.shelf import claim, claims
-from emc.cli import configure
+from emc.commands.training import configure
 from emc.errors import UserError
 from emc.sweeps.jobs import Job, State, Survey
 from emc.training.loop import Budget

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from emc.cli import _configured, main
+from emc.cli import main
+from emc.commands.training import configure
 from emc.runs.session import is_finished
 from emc.sweeps import Job, Progress, RayEngine, State
 
@@ -132,14 +133,14 @@ def test_runs_that_lose_a_worker_and_a_node_end_as_those_that_lose_nothing(tmp_p
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # several threads would round differently
     monkeypatch.setenv("RAY_worker_niceness", "0")  # or everything else on this machine goes before
     program = f"""
-from emc.cli import _configured
+from emc.commands.training import configure
 from emc.runs.session import start
 from pathlib import Path
 for seed in range({RUNS}):
-    start(_configured("train", {words(0)[:-1]!r} + [str(seed)])[0], Path({str(tmp_path / "calm")!r}))
+    start(configure({words(0)[:-1]!r} + [str(seed)]), Path({str(tmp_path / "calm")!r}))
 """
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
-    jobs = [Job((*words(seed), "--checkpoint-minutes", "0"), _configured("train", words(seed))[0]) for seed in range(RUNS)]
+    jobs = [Job((*words(seed), "--checkpoint-minutes", "0"), configure(words(seed))) for seed in range(RUNS)]
     with two_nodes() as (address, cluster, second):
         faults = Faults(cluster, second)
         results = RayEngine(address).run(jobs, tmp_path / "stormy", faults.watch)

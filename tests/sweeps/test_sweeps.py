@@ -20,10 +20,11 @@ import pytest
 from rich.console import Console
 
 from emc.child import STOPPED, End, Order, attend, unseen
-from emc.cli import _configured, main
+from emc.cli import main
+from emc.commands.training import configure
 from emc.envs.gridworld import Gridworld
 from emc.errors import UserError
-from emc.runs.config import RunConfig, to_json
+from emc.runs.config import to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.lock import Lock
 from emc.runs.session import is_finished, start
@@ -35,12 +36,8 @@ from emc.training.loop import Budget
 SMALL = "--steps 90 --evaluate-every 40 --test-episodes 2 --policy.hidden 4 --batch-episodes 2 --replay-episodes 8 --env.episode-limit 12"
 
 
-def configured(words: list[str]) -> RunConfig:
-    return _configured("train", words)[0]
-
-
 def names(sweep: Sweep) -> list[str]:
-    return [job.name for job in jobs_of(sweep, configured)]
+    return [job.name for job in jobs_of(sweep, configure)]
 
 
 def test_a_sweep_is_the_cross_product_with_seeds_innermost() -> None:
@@ -56,7 +53,7 @@ def test_a_sweep_is_the_cross_product_with_seeds_innermost() -> None:
 
 def test_seeds_together_are_one_run() -> None:
     sweep = Sweep(("vdn", "qmix"), ("gridworld",), (2, 3, 4), (("env.penalty", ("0", "2")),), together=True)
-    jobs = jobs_of(sweep, configured)
+    jobs = jobs_of(sweep, configure)
     assert len(sweep) == len(jobs) == 4
     assert [job.config.seeds for job in jobs] == [(2, 3, 4)] * 4
     assert jobs[0].name == "vdn gridworld --env.penalty 0 --seed 2 --seeds 3"
@@ -151,7 +148,7 @@ def test_mistakes_in_runs_and_equal_runs_are_found_before_the_first_begins() -> 
 
 def small(seed: int, steps: int = 90) -> Job:
     words = ["vdn", "gridworld", *SMALL.split(), "--steps", str(steps), "--seed", str(seed)]
-    return Job(tuple(words), configured(words))
+    return Job(tuple(words), configure(words))
 
 
 def test_runs_are_known_by_what_decides_their_numbers(tmp_path: Path) -> None:
@@ -236,17 +233,17 @@ def test_what_is_left_is_summed_up_at_the_speed_of_what_is_going_on() -> None:
 
 
 def test_runs_are_named_by_what_tells_them_apart() -> None:
-    jobs = jobs_of(Sweep(("vdn", "qmix --mixer.embed 8"), ("gridworld",), (0, 1), (("env.penalty", ("0",)),), "--steps 100"), configured)
+    jobs = jobs_of(Sweep(("vdn", "qmix --mixer.embed 8"), ("gridworld",), (0, 1), (("env.penalty", ("0",)),), "--steps 100"), configure)
     assert short_names(jobs) == ["vdn", "vdn", "qmix --mixer.embed 8", "qmix --mixer.embed 8"]
     assert short_names(jobs[:2]) == ["vdn gridworld", "vdn gridworld"]
     both = Sweep(("vdn", "vdn --gamma 0.5"), ("gridworld",), (0, 1), (("env.penalty", ("0", "2")),), "--steps 100", together=True)
-    plain, *_, last = short_names(jobs_of(both, configured))
+    plain, *_, last = short_names(jobs_of(both, configure))
     assert (plain, last) == ("--env.penalty 0", "--gamma 0.5 --env.penalty 2")
 
 
 def test_a_table_of_80_columns_tells_runs_apart_and_shows_state_steps_time_left_and_why_some_failed() -> None:
     flags = f"{SMALL} --checkpoint-minutes 0 --keep-checkpoints 3"
-    jobs = jobs_of(Sweep(("vdn", "qmix --mixer.embed 8"), ("gridworld",), tuple(range(4)), (), flags), configured)
+    jobs = jobs_of(Sweep(("vdn", "qmix --mixer.embed 8"), ("gridworld",), tuple(range(4)), (), flags), configure)
     long = [dataclasses.replace(job, config=dataclasses.replace(job.config, budget=Budget(steps=10_000_000))) for job in jobs]
     reason = "emc: runs/gridworld/vdn/20260101-120000-abc123: loss is not a finite number near step 50. There is no checkpoint yet"
     runs = [
@@ -438,7 +435,7 @@ def test_a_sweep_says_on_stderr_which_runs_it_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     RunDirectory.create(tmp_path, "gridworld", "vdn", {"config": {}})
-    monkeypatch.setattr("emc.cli._engine_of", lambda flags: ScriptedEngine(End(0)))
+    monkeypatch.setattr("emc.commands.sweeping._engine_of", lambda flags: ScriptedEngine(End(0)))
     main(["sweep", "--methods", "vdn", "--envs", "gridworld", "--runs", str(tmp_path)])
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"emc: 1 run directory below {tmp_path} cannot be read and will not be counted; the first: ")

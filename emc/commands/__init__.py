@@ -1,0 +1,1 @@
+"""The commands of `emc`, by what they are for."""

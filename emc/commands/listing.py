@@ -1,0 +1,97 @@
+"""Commands that say what there is: `methods`, `envs`, `check-env` and `doctor`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from emc.commands.parsing import Nothing, parse, take
+from emc.errors import UserError
+
+NUMBERS = ("gamma", "epsilon", "optimiser", "learning_rate", "gradient_clip", "batch_episodes", "episodes_per_update", "target_interval")
+
+
+def methods(words: list[str]) -> None:
+    from emc.curiosity import NoCuriosity
+    from emc.memory import NoMemory
+    from emc.methods import METHODS, Method
+
+    parse("emc methods", Nothing, words)
+    usual = Method()
+    for name, entry in METHODS.items():
+        method = entry.method
+        parts = (method.policy, method.mixer, method.loss, method.curiosity, method.memory, method.replay)
+        composed = " + ".join(_in_short(part) for part in parts if part not in (NoCuriosity(), NoMemory()))
+        changed = [field for field in NUMBERS if vars(method)[field] != vars(usual)[field]]
+        own = "".join(f", {field}={_in_short(vars(method)[field])}" for field in changed)
+        print(f"{name:<12}  {entry.about} ({entry.paper}): {composed}{own}")
+
+
+def _in_short(part: Any) -> str:
+    """A part's name and what of it is not as usual; anything else as it is."""
+    if not dataclasses.is_dataclass(part):
+        return str(part)
+    usual = type(part)()
+    changed = [
+        f"{field.name}={_in_short(value)}"
+        for field in dataclasses.fields(part)
+        if (value := getattr(part, field.name)) != getattr(usual, field.name)
+    ]
+    return type(part).__name__ + (f"({', '.join(changed)})" if changed else "")
+
+
+def envs(words: list[str]) -> None:
+    from emc.envs import TASKS
+
+    parse("emc envs", Nothing, words)
+    width = max(map(len, TASKS))
+    for name, entry in TASKS.items():
+        print(f"{name:<{width}}  {entry.description}")
+    families = ("smax/MAP", "jaxmarl/NAME", "pettingzoo/MODULE", "smac/MAP", "smacv2/MAP", "smaclite/MAP", "pymarl/module:callable")
+    print(f"\nOf other packages, where installed: {', '.join(families)}. Your own: module:Class (docs/your-environment.md).")
+
+
+def check_env(words: list[str]) -> None:
+    from emc.envs import make_env
+    from emc.envs.check import check
+    from emc.envs.hosted import Hosted
+
+    rest = take(words, "ENV")
+    usual = make_env(words[0])
+    flags = dataclasses.make_dataclass("Flags", [("env", type(usual))], frozen=True)
+    env = parse(f"emc check-env {words[0]}", flags, rest, flags(usual)).env
+    findings = check(env)
+    if all(finding.kept for finding in findings) and not isinstance(env, Hosted):
+        findings.append(_plays_as_in_training(env))
+    for finding in findings:
+        word = "BROKEN" if not finding.kept else "remark" if finding.wish else "kept  "
+        print(f"{word}  {finding.promise}{f': {finding.detail}' if finding.detail else ''}")
+    if broken := sum(not finding.kept for finding in findings):
+        raise UserError(f"{words[0]} breaks {broken} of {len(findings)} promises; docs/your-environment.md shows how to keep them")
+
+
+def _plays_as_in_training(env: Any) -> Any:
+    """The last promise: what trains can play it. Environments cannot test this themselves, since they know nothing of training."""
+    import jax
+    import jax.numpy as jnp
+
+    from emc.envs.check import Finding
+    from emc.methods import make_method
+    from emc.training.learner import actors_of, init_learner
+    from emc.training.rollout import play
+
+    method, key = make_method("vdn"), jax.random.key(0)
+    try:
+        actors = actors_of(method, init_learner(method, env.spec, key))
+        jax.block_until_ready(jax.jit(lambda env: play(env, actors, key, jnp.ones(()), 2))(env))
+    except Exception as error:  # whatever the user's class does wrong
+        return Finding("it can be trained on", kept=False, detail=f"{type(error).__name__}: {str(error).splitlines()[0]}")
+    return Finding("it can be trained on", kept=True)
+
+
+def doctor(words: list[str]) -> None:
+    from emc.doctor import diagnosis
+
+    parse("emc doctor", Nothing, words)
+    for line in diagnosis():
+        print(line)
