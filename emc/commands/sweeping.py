@@ -19,9 +19,8 @@ class SweepFlags:
     """Every method on every environment, with every setting and seed: a run each, as many at a time as there are cores.
 
     The same command again does only what is missing. What follows `--` goes to every run: emc sweep --methods vdn,qmix --envs gridworld
-    --seeds 6 -- --steps 200000. Instead of flags, a TOML file may say methods, envs, seeds, flags, together and [set]. With --together the
-    seeds are trained side by side in one run, which suits an accelerator. With --dry-run it only says what would be done, how much memory
-    that needs, and about how long it takes.
+    --seeds 6 -- --steps 200000. Instead of flags, a TOML file may say methods, envs, seeds, flags, together and [set]. With --dry-run it
+    only says what would be done, how much memory that needs, and about how long it takes.
     """
 
     methods: str = ""  # names with commas between them
@@ -29,7 +28,8 @@ class SweepFlags:
     seeds: int | None = None  # how many, from 0 on; default: 1
     set: tuple[str, ...] = ()  # field=value1,value2: every value with everything else
     runs: Path = Path("runs")  # directory that holds all runs
-    workers: int = 0  # runs at a time; 0: as many as there are cores, here or in the cluster
+    workers: int = 0  # runs at a time; 0: as many as there are cores, here or in the cluster; one on an accelerator
+    together: Literal["auto", "yes", "no"] = "auto"  # train seeds side by side in one run; auto: on an accelerator, which is faster so
     engine: str = "local"  # where the runs are done: local (this machine) or ray (a Ray cluster; pip install emc-marl[ray])
     address: str = ""  # of the Ray cluster; default: RAY_ADDRESS, else a cluster is started on this machine
 
@@ -38,8 +38,8 @@ def sweep(words: list[str]) -> None:
     from emc.sweeps import jobs_of
 
     words, common = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
-    dry, together = "--dry-run" in words, "--together" in words
-    words = [word for word in words if word not in ("--dry-run", "--together")]
+    dry = "--dry-run" in words
+    words = [word for word in words if word != "--dry-run"]
     file = [word for word in words[:1] if not word.startswith("-")]
     given = [word.partition("=")[0] for word in words if word.startswith("--")]
     if twice := [flag for flag in given if given.count(flag) > 1]:
@@ -47,8 +47,9 @@ def sweep(words: list[str]) -> None:
     flags = parse("emc sweep [FILE]", SweepFlags, words[len(file) :])
     if flags.workers < 0:
         raise UserError(f"--workers {flags.workers} must be at least 0")
-    jobs = jobs_of(_sweep_of(file, flags, common, together), configure)
-    engine = _engine_of(flags)
+    engine = _engine_of(flags, dry)
+    wanted = _sweep_of(file, flags, common)
+    jobs = _grouped(jobs_of(wanted, configure), engine, flags, wanted.together)
     if dry:
         _say_what_is_left(jobs, engine, flags.runs)
         return
@@ -92,20 +93,33 @@ def _run_all(jobs: Sequence[Any], engine: Any, runs: Path) -> str:
     return f"{len(failed)} of {len(results)} runs failed; the same command tries them again" if failed else ""
 
 
-def _engine_of(flags: SweepFlags | ReproduceFlags) -> Any:
-    from emc.sweeps import LocalEngine, RayEngine
+def _engine_of(flags: SweepFlags | ReproduceFlags, dry: bool) -> Any:
+    """The engine that was asked for; it comes before anything else is computed, which would take the accelerator from the runs."""
+    from emc.sweeps import LocalEngine, RayEngine, accelerated, leave_to_runs
 
     if flags.engine == "local" and flags.address:
         raise UserError(f"--address {flags.address} is for --engine ray")
-    engines = {"local": lambda: LocalEngine(flags.workers), "ray": lambda: RayEngine(flags.address, flags.workers)}
-    return lookup("engine", flags.engine, engines)()
+    engines = {"local": lambda: LocalEngine(flags.workers, accelerated()), "ray": lambda: RayEngine(flags.address, flags.workers)}
+    engine = lookup("engine", flags.engine, engines)()
+    if not dry:  # which tries how fast runs are where they will be
+        leave_to_runs()
+    return engine
 
 
-def _sweep_of(file: list[str], flags: SweepFlags, common: list[str], together: bool) -> Any:
+def _grouped(jobs: Sequence[Any], engine: Any, flags: SweepFlags | ReproduceFlags, wish: bool | None = None) -> Sequence[Any]:
+    """Seeds in runs of their own or side by side, as flags say, or else the file, or else as is faster here."""
+    from emc.sweeps import LocalEngine, Survey, side_by_side
+
+    fast = isinstance(engine, LocalEngine) and engine.accelerated
+    together = {"yes": True, "no": False, "auto": fast if wish is None else wish}[flags.together]
+    return side_by_side(jobs, Survey(flags.runs)) if together else jobs
+
+
+def _sweep_of(file: list[str], flags: SweepFlags, common: list[str]) -> Any:
     from emc.sweeps import Sweep, read_sweep, seeds_of
 
     if file:
-        if flags.methods or flags.envs or flags.seeds is not None or flags.set or common or together:
+        if flags.methods or flags.envs or flags.seeds is not None or flags.set or common:
             raise UserError(f"say what to sweep in {file[0]} or in flags, not in both")
         return read_sweep(Path(file[0]))
     settings: list[tuple[str, tuple[str, ...]]] = []
@@ -115,9 +129,7 @@ def _sweep_of(file: list[str], flags: SweepFlags, common: list[str], together: b
             raise UserError(f"--set {word} is not field=value1,value2")
         settings.append((field, tuple(filter(None, values.split(",")))))
     methods, envs = (tuple(filter(None, (name.strip() for name in text.split(",")))) for text in (flags.methods, flags.envs))
-    return Sweep(
-        methods, envs, seeds_of(1 if flags.seeds is None else flags.seeds, "--seeds"), tuple(settings), shlex.join(common), together
-    )
+    return Sweep(methods, envs, seeds_of(1 if flags.seeds is None else flags.seeds, "--seeds"), tuple(settings), shlex.join(common))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +144,8 @@ class ReproduceFlags:
     budget: Literal["small", "paper"] = "small"  # an evening on two cores, or what the paper did
     runs: Path = Path("runs")  # directory that holds all runs
     out: Path = Path("reproductions")
-    workers: int = 0  # runs at a time; 0: as many as there are cores, here or in the cluster
+    workers: int = 0  # runs at a time; 0: as many as there are cores, here or in the cluster; one on an accelerator
+    together: Literal["auto", "yes", "no"] = "auto"  # train seeds side by side in one run; auto: on an accelerator, which is faster so
     engine: str = "local"  # where the runs are done: local (this machine) or ray (a Ray cluster; pip install emc-marl[ray])
     address: str = ""  # of the Ray cluster; default: RAY_ADDRESS, else a cluster is started on this machine
 
@@ -153,8 +166,8 @@ def reproduce(words: list[str]) -> None:
         print(overview([*claims().values()]))
         return
     chosen = [*claims().values()] if names == ["all"] else [claim(names[0])]
-    engine = _engine_of(flags)
-    jobs = jobs_of([panel for one in chosen for panel in one.panels(flags.budget)], configure)
+    engine = _engine_of(flags, "--dry-run" in switches)
+    jobs = _grouped(jobs_of([panel for one in chosen for panel in one.panels(flags.budget)], configure), engine, flags)
     if "--dry-run" in switches:
         _say_what_is_left(jobs, engine, flags.runs)
         return

@@ -4,7 +4,7 @@ methods = ["emc-vdn", "vdn --replay prioritised"]     # each may bring flags of 
 envs = ["gridworld", "predator-prey"]
 seeds = 6                                              # 0 to 5; or a list
 flags = "--steps 200000"                               # for all runs
-together = true                                        # the seeds side by side in one run
+together = true                                        # the seeds side by side in one run; default: on an accelerator
 [set]
 env.penalty = [0, 1, 2]                                # every value with everything else
 """
@@ -22,7 +22,7 @@ from typing import Any, cast
 from emc.errors import UserError
 from emc.names import lookup
 from emc.runs.config import RunConfig
-from emc.sweeps.jobs import Job
+from emc.sweeps.jobs import Job, State, Survey
 
 Configure = Callable[[Sequence[str]], RunConfig]  # what `emc train` makes of METHOD ENV --flags
 MOST_RUNS = 100_000
@@ -42,15 +42,13 @@ class Sweep:
     seeds: tuple[int, ...] = (0,)
     settings: tuple[tuple[str, tuple[str, ...]], ...] = ()  # a field, and the values it takes
     flags: str = ""
-    together: bool = False  # all seeds in one run, side by side in one program: what an accelerator is good at
+    together: bool | None = None  # seeds side by side in one run, see `side_by_side`; None: where that is faster
 
     def __post_init__(self) -> None:
         for name in ("methods", "envs", "seeds"):
             values: tuple[Any, ...] = vars(self)[name]
             if not values or len(set(values)) < len(values):
                 raise UserError(f"a sweep needs {name}, each of them once: got {', '.join(map(str, values)) or 'none'}")
-        if self.together and self.seeds != tuple(range(self.seeds[0], self.seeds[0] + len(self.seeds))):
-            raise UserError(f"seeds that are trained together must follow one another: got {', '.join(map(str, self.seeds))}")
         for field, values in self.settings:
             if not values:
                 raise UserError(f"a sweep over {field} needs values: write {field}=value1,value2")
@@ -76,7 +74,7 @@ class Sweep:
             known.add(field)
 
     def __len__(self) -> int:
-        count = len(self.methods) * len(self.envs) * (1 if self.together else len(self.seeds))
+        count = len(self.methods) * len(self.envs) * len(self.seeds)
         for _, values in self.settings:
             count *= len(values)
         return count
@@ -90,11 +88,7 @@ def jobs_of(sweep: Sweep, configure: Configure) -> list[Job]:
         name, *own = words_of(method)
         chosen = [word for field, value in zip(fields, values, strict=True) for word in (f"--{field}", value)]
         words = [name, env, *own, *chosen, *words_of(sweep.flags)]
-        if sweep.together:
-            whole = [*words, "--seed", str(sweep.seeds[0]), "--seeds", str(len(sweep.seeds))]
-            jobs.append(Job(tuple(whole), configure(whole)))
-        else:
-            jobs += [seeded(words, seed, configure) for seed in sweep.seeds]
+        jobs += [seeded(words, seed, configure) for seed in sweep.seeds]
     keys = [job.key for job in jobs]
     if len(set(keys)) < len(keys):
         twice = next(job for number, job in enumerate(jobs) if job.key in keys[:number])
@@ -106,6 +100,29 @@ def seeded(words: Sequence[str], seed: int, configure: Configure) -> Job:
     """The run of one seed; the words are parsed once for all seeds, which takes longest."""
     config = configure([*words, "--seed", "0"])
     return Job((*words, "--seed", str(seed)), dataclasses.replace(config, seeds=tuple(seed + offset for offset in config.seeds)))
+
+
+def side_by_side(jobs: Sequence[Job], survey: Survey) -> list[Job]:
+    """The same jobs, but seeds that follow one another and that nobody has begun are trained in one run, in one program."""
+    merged: list[Job] = []
+    latest: dict[tuple[str, ...], int] = {}  # where the run is that the next seed of a command may join
+    for job in jobs:
+        *words, flag, _ = job.words
+        place = latest.get(tuple(words), -1)
+        if flag != "--seed" or survey.state(job) is not State.MISSING:
+            merged.append(job)
+        elif place >= 0 and merged[place].config.seeds[-1] + 1 == job.config.seeds[0]:
+            merged[place] = _joined(merged[place], job)
+        else:
+            latest[tuple(words)] = len(merged)
+            merged.append(job)
+    return merged
+
+
+def _joined(job: Job, other: Job) -> Job:
+    seeds = (*job.config.seeds, *other.config.seeds)
+    words = (*other.words[:-2], "--seed", str(seeds[0]), "--seeds", str(len(seeds)))
+    return Job(words, dataclasses.replace(job.config, seeds=seeds))
 
 
 def words_of(text: str) -> list[str]:
@@ -126,8 +143,8 @@ def read_sweep(path: Path) -> Sweep:
         raise UserError(f"{path}: is not TOML ({error})") from error
     for name in data:
         lookup(f"entry in {path}", name, dict.fromkeys(("methods", "envs", "seeds", "flags", "set", "together")))
-    seeds, together = data.get("seeds", 1), data.get("together", False)
-    if not isinstance(together, bool):
+    seeds, together = data.get("seeds", 1), data.get("together")
+    if not isinstance(together, bool | None):
         raise UserError(f"{path}: together={together} must be true or false")
     if not isinstance(data.get("flags", ""), str):
         raise UserError(f'{path}: flags must be one string, like flags = "--steps 200000"')

@@ -1,6 +1,6 @@
 """The engine for one machine: as many runs at a time as there are cores, each a process of its own with one thread.
 
-Two single-threaded processes train faster than one with two threads.
+Two single-threaded processes train faster than one with two threads. An accelerator has one run at a time, which keeps most of its memory.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from emc.sweeps.engine import Attempt, Engine
 class LocalEngine(Engine):
     """A pool of processes on this machine, which end with this one."""
 
-    def __init__(self, workers: int = 0):
-        self.workers = workers or len(cores())
+    def __init__(self, workers: int = 0, accelerated: bool = False):
+        self.workers = workers or (1 if accelerated else len(cores()))
+        self.accelerated = accelerated
 
     def ready(self) -> contextlib.AbstractContextManager[None]:
         """It is here."""
@@ -31,9 +32,9 @@ class LocalEngine(Engine):
         return self.workers
 
     def begin(self, order: Order, place: int) -> Attempt:
-        """A process on a core of its own."""
+        """A process on a core of its own, or on the accelerator."""
         child = Child(order)
-        if hasattr(os, "sched_setaffinity"):
+        if not self.accelerated and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(child.pid, {cores()[place % len(cores())]})
         return child
 

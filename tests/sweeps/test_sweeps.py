@@ -28,7 +28,7 @@ from emc.runs.config import to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.lock import Lock
 from emc.runs.session import is_finished, start
-from emc.sweeps import Job, State, Survey, Sweep, jobs_of, read_sweep
+from emc.sweeps import Job, LocalEngine, State, Survey, Sweep, accelerated, jobs_of, read_sweep, side_by_side
 from emc.sweeps.engine import MOST_LOSSES, Engine, Progress
 from emc.sweeps.table import LiveTable, short_names, summary
 from emc.training.loop import Budget
@@ -51,14 +51,65 @@ def test_a_sweep_is_the_cross_product_with_seeds_innermost() -> None:
     assert names(sweep)[-1] == "qmix gridworld --mixer.embed 8 --env.penalty 2 --steps 100 --seed 1"
 
 
-def test_seeds_together_are_one_run() -> None:
-    sweep = Sweep(("vdn", "qmix"), ("gridworld",), (2, 3, 4), (("env.penalty", ("0", "2")),), together=True)
-    jobs = jobs_of(sweep, configure)
-    assert len(sweep) == len(jobs) == 4
-    assert [job.config.seeds for job in jobs] == [(2, 3, 4)] * 4
-    assert jobs[0].name == "vdn gridworld --env.penalty 0 --seed 2 --seeds 3"
-    with pytest.raises(UserError, match="must follow one another: got 3, 5"):
-        Sweep(("vdn",), ("gridworld",), (3, 5), together=True)
+def test_seeds_side_by_side_are_one_run(tmp_path: Path) -> None:
+    jobs = jobs_of(Sweep(("vdn", "qmix"), ("gridworld",), (2, 3, 4, 7), (("env.penalty", ("0", "2")),)), configure)
+    merged = side_by_side(jobs, Survey(tmp_path))
+    assert [job.config.seeds for job in merged] == [(2, 3, 4), (7,)] * 4
+    assert [job.name for job in merged[:2]] == [
+        "vdn gridworld --env.penalty 0 --seed 2 --seeds 3",
+        "vdn gridworld --env.penalty 0 --seed 7",
+    ]
+    for job in merged:
+        assert configure(job.words) == job.config
+    mixed = side_by_side([jobs[at] for at in (0, 4, 1, 5, 2)], Survey(tmp_path))  # as claims list them, first seeds first
+    assert [job.name for job in mixed] == [f"vdn gridworld --env.penalty {p} --seed 2 --seeds {n}" for p, n in ((0, 3), (2, 2))]
+
+
+def test_seeds_that_somebody_has_begun_stay_by_themselves(tmp_path: Path) -> None:
+    jobs = [small(seed) for seed in range(4)]
+    path = start(jobs[1].config, tmp_path).path
+    merged = side_by_side(jobs, Survey(tmp_path))
+    assert [job.config.seeds for job in merged] == [(0,), (1,), (2, 3)]
+    assert Survey(tmp_path).find(merged[1]) == path
+    both = start(merged[2].config, tmp_path).path  # counts for each seed: the same command again finds nothing to do
+    assert [Survey(tmp_path).find(job) for job in side_by_side(jobs, Survey(tmp_path))][1:] == [path, both, both]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "code", "expected"),
+    [
+        (False, "print('cuda')", False),  # nobody is asked
+        (True, "print('cuda')", True),
+        (True, "print('a warning'); print('cpu')", False),
+        (True, "raise SystemExit('no device')", False),
+        (True, "", False),
+    ],
+)
+def test_an_accelerator_is_found_by_asking_another_process(
+    plugin: bool, code: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emc.sweeps.accelerator._has_plugin", lambda: plugin)
+    monkeypatch.setattr("emc.sweeps.accelerator.ASK", code)
+    assert accelerated() is expected
+
+
+def test_an_accelerator_has_one_run_at_a_time_and_seeds_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert LocalEngine(0, accelerated=True).room() == 1
+    assert LocalEngine(3, accelerated=True).room() == 3
+    monkeypatch.setattr("emc.sweeps.accelerator._has_plugin", lambda: True)
+    monkeypatch.setattr("emc.sweeps.accelerator.ASK", "print('cuda')")
+    monkeypatch.setattr("emc.sweeps.calibration._tried_speed", lambda config: 100.0)
+    usual = ["sweep", "--methods", "vdn", "--envs", "gridworld", "--seeds", "3", "--runs", str(tmp_path), "--dry-run"]
+    listed: list[list[str]] = []
+    for words in ([], ["--together", "no"], ["--together", "yes"]):
+        main([*usual, *words])
+        lines = capsys.readouterr().out.splitlines()
+        listed.append([line for line in lines if line.startswith("to do")])
+        assert "with 1 at a time" in lines[-1]
+    together = ["to do      vdn gridworld --seed 0 --seeds 3"]
+    assert listed == [together, [f"to do      vdn gridworld --seed {seed}" for seed in range(3)], together]
 
 
 def test_a_file_says_the_same(tmp_path: Path) -> None:
@@ -129,7 +180,7 @@ def test_a_mistake_in_flags_is_one_line(words: list[str], message: str, tmp_path
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("flags", [["--seeds", "5"], ["--seeds", "1"], ["--together"], ["--set", "gamma=0.9"], ["--", "--steps", "90"]])
+@pytest.mark.parametrize("flags", [["--seeds", "5"], ["--seeds", "1"], ["--set", "gamma=0.9"], ["--", "--steps", "90"]])
 def test_what_to_sweep_is_said_in_a_file_or_in_flags(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "sweep.toml"
     path.write_text('methods = ["vdn"]\nenvs = ["gridworld"]\nseeds = 2\n')
@@ -232,12 +283,12 @@ def test_what_is_left_is_summed_up_at_the_speed_of_what_is_going_on() -> None:
     assert runs[1].seconds_left(now) is None
 
 
-def test_runs_are_named_by_what_tells_them_apart() -> None:
+def test_runs_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
     jobs = jobs_of(Sweep(("vdn", "qmix --mixer.embed 8"), ("gridworld",), (0, 1), (("env.penalty", ("0",)),), "--steps 100"), configure)
     assert short_names(jobs) == ["vdn", "vdn", "qmix --mixer.embed 8", "qmix --mixer.embed 8"]
     assert short_names(jobs[:2]) == ["vdn gridworld", "vdn gridworld"]
-    both = Sweep(("vdn", "vdn --gamma 0.5"), ("gridworld",), (0, 1), (("env.penalty", ("0", "2")),), "--steps 100", together=True)
-    plain, *_, last = short_names(jobs_of(both, configure))
+    both = Sweep(("vdn", "vdn --gamma 0.5"), ("gridworld",), (0, 1), (("env.penalty", ("0", "2")),), "--steps 100")
+    plain, *_, last = short_names(side_by_side(jobs_of(both, configure), Survey(tmp_path)))
     assert (plain, last) == ("--env.penalty 0", "--gamma 0.5 --env.penalty 2")
 
 
@@ -435,7 +486,7 @@ def test_a_sweep_says_on_stderr_which_runs_it_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     RunDirectory.create(tmp_path, "gridworld", "vdn", {"config": {}})
-    monkeypatch.setattr("emc.commands.sweeping._engine_of", lambda flags: ScriptedEngine(End(0)))
+    monkeypatch.setattr("emc.commands.sweeping._engine_of", lambda flags, dry: ScriptedEngine(End(0)))
     main(["sweep", "--methods", "vdn", "--envs", "gridworld", "--runs", str(tmp_path)])
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"emc: 1 run directory below {tmp_path} cannot be read and will not be counted; the first: ")
