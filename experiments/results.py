@@ -25,6 +25,7 @@ from emc.claims.reproduction import csv_of, figures_of, missing, verdicts_of
 from emc.claims.shelf import claims
 from emc.commands.training import configure
 from emc.report.figures import pixels
+from emc.runs.directory import written_whole
 from emc.statistics import quartiles, steps_to
 from emc.sweeps.jobs import Survey
 
@@ -55,17 +56,19 @@ def keep(root: Path) -> None:
 
 
 def keep_run(run: Path, target: Path) -> None:
-    """The files of one run."""
+    """The files of one run, each of them whole."""
     target.mkdir(parents=True, exist_ok=True)
-    for name in KEPT:
+    for name in KEPT[1:]:
         if (run / name).exists():
-            shutil.copyfile(run / name, target / name)
-    manifest = json.loads((target / "manifest.json").read_text())
+            with written_whole(target / name) as beside:
+                shutil.copyfile(run / name, beside)
+    manifest = json.loads((run / "manifest.json").read_text())
     words = shlex.split(manifest["command"])
     if "--runs" in words:  # where it was kept is nobody's business
         del words[words.index("--runs") : words.index("--runs") + 2]
     manifest["command"] = shlex.join(words)
-    (target / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    with written_whole(target / "manifest.json") as beside:
+        beside.write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 def evidence_of(claim: Claim) -> Evidence:
@@ -154,7 +157,8 @@ def draw(evidence: Evidence) -> None:
         mark = PngImagePlugin.PngInfo()
         mark.add_text("data", data_hash(evidence))
         image = Image.fromarray(pixels(figure)).quantize(256, dither=Image.Dither.NONE)
-        image.save(FIGURES / f"{evidence.claim.name}-{name}.png", "png", optimize=True, pnginfo=mark)
+        with written_whole(FIGURES / f"{evidence.claim.name}-{name}.png") as beside:
+            image.save(beside, "png", optimize=True, pnginfo=mark)
 
 
 def data_hash(evidence: Evidence) -> str:
@@ -261,6 +265,7 @@ if __name__ == "__main__":
             shutil.rmtree(FIGURES, ignore_errors=True)
             for evidence in found:
                 draw(evidence)
-            PAGE.write_text(page(found))
+            with written_whole(PAGE) as beside:
+                beside.write_text(page(found))
         case _:
             raise SystemExit(__doc__)

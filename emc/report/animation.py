@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from emc.errors import UserError
 from emc.parts import Actors
 from emc.policies.exploration import act_greedily
 from emc.report.figures import LIGHT, new_figure, pixels
-from emc.runs.directory import explained
+from emc.runs.directory import explained, written_whole
 from emc.types import Timestep
 
 FRAME_MILLISECONDS = 250
@@ -112,15 +110,3 @@ def _sighted(env: Drawn, agent: int) -> Sighted:
     if not 0 <= agent < env.spec.n_agents:
         raise UserError(f"there is no agent {agent}: they are numbered from 0 to {env.spec.n_agents - 1}")
     return env
-
-
-@contextlib.contextmanager
-def written_whole(path: Path) -> Generator[Path]:
-    """A file that is written under another name and then renamed; on failure nothing of it remains."""
-    beside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield beside
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)

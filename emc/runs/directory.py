@@ -243,6 +243,21 @@ def made_whole(path: Path) -> Generator[Path]:
 
 
 @contextlib.contextmanager
+def written_whole(path: Path) -> Generator[Path]:
+    """A file that is written under another name, reaches the disk, and is then renamed; on failure nothing of it remains."""
+    beside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield beside
+        with beside.open("r+b") as file:
+            checkpoint.sync(file)
+        beside.replace(path)
+        checkpoint.sync_directory(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
 def explained(path: Path) -> Generator[None]:
     """Turn what the operating system refuses into one line that says what to do."""
     try:

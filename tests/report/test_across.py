@@ -32,6 +32,12 @@ def test_methods_are_compared_on_the_tasks_that_they_share() -> None:
     assert comparable({}) == {}
 
 
+def test_of_too_many_sets_of_tasks_the_largest_are_considered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emc.report.across.CONSIDERED", 2)
+    found = comparable(scores(vdn="abcd", qmix="abcd", iql="ab", qplex="bc", qtran="ef", maven="ad"))
+    assert {method: [*own] for method, own in found.items()} == {"vdn": [*"abcd"], "qmix": [*"abcd"]}
+
+
 def test_the_section_is_there_when_there_is_something_to_compare(tmp_path: Path) -> None:
     runs = [
         new_run(

@@ -26,6 +26,7 @@ import pytest
 
 from emc.errors import RunError, UserError
 from emc.runs import RunDirectory, describe_machine, read_metrics
+from emc.runs.directory import written_whole
 from emc.training import checkpoint
 
 STATE = {"x": np.arange(5), "flags": np.array([True, False])}
@@ -470,3 +471,19 @@ def test_the_machine_is_described_without_naming_anyone() -> None:
     text = json.dumps(description)
     for secret in (str(Path.home()), str(Path.cwd()), os.uname().nodename if sys.platform != "win32" else "\\"):
         assert len(secret) < 4 or secret not in text
+
+
+def test_a_file_reaches_the_disk_before_it_takes_the_place_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, seen = tmp_path / "new" / "page.html", list[tuple[str, str]]()
+    sync = checkpoint.sync
+    monkeypatch.setattr(checkpoint, "sync", lambda file: (seen.append((file.read().decode(), path.read_text())), sync(file)))
+    path.parent.mkdir()
+    path.write_text("old")
+    with written_whole(path) as beside:
+        beside.write_text("new")
+    assert seen == [("new", "old")]
+    assert path.read_text() == "new"
+    with pytest.raises(UnicodeEncodeError), written_whole(path) as beside:
+        beside.write_text("half \ud800", encoding="utf-8")
+    assert path.read_text() == "new"
+    assert [*path.parent.iterdir()] == [path]
