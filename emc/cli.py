@@ -47,7 +47,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         chosen, words = selections(words, {"trust"})
         if "trust" in chosen:
             from emc.runs.config import trust
+            from emc.sweeps import leave_to_runs
 
+            if words[0] in ("sweep", "reproduce") and "--dry-run" not in words:
+                leave_to_runs()  # a module may compute something as soon as it is imported
             trust(chosen["trust"])
         lookup("command", words[0], COMMANDS)(words[1:])
     except UserError as error:

@@ -93,8 +93,8 @@ def section(evidence: Evidence) -> Iterator[str]:
     done = f"`emc reproduce {claim.name} --budget {evidence.budget}`: {wanted - left} of {wanted} runs are complete."
     begun = sum(len(sample.curves) - len(sample.complete) for sample in evidence)
     repeated = sum(sample.repeated for sample in evidence)
-    left_out = f" {repeated} runs repeat a seed of a longer run, or have others than asked for, and are not counted." if repeated else ""
-    yield done + (f" {begun} more are begun." if begun else "") + left_out
+    left_out = f" Not counted, because they repeat a seed of a longer run or have others than asked for: {repeated}." if repeated else ""
+    yield done + (f" {_count(begun, 'more run')} begun." if begun else "") + left_out
     rows = [f"| {text} | **{verdict.kind.value}** | {verdict.numbers} |" for text, verdict in verdicts_of(evidence)]
     yield "\n".join(["| statement | verdict | numbers |", "|---|---|---|", *rows])
     if not any(sample.curves for sample in evidence):
@@ -108,6 +108,10 @@ def section(evidence: Evidence) -> Iterator[str]:
     if reading.exists():
         yield reading.read_text().rstrip()
     yield "Sources:\n\n" + "\n".join(_sources(evidence))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what} is" if number == 1 else f"{number} {what}s are"
 
 
 def _scores(evidence: Evidence) -> Iterator[str]:

@@ -47,15 +47,16 @@ def sweep(words: list[str]) -> None:
     flags = parse("emc sweep [FILE]", SweepFlags, words[len(file) :])
     if flags.workers < 0:
         raise UserError(f"--workers {flags.workers} must be at least 0")
-    engine = _engine_of(flags, dry)
     wanted = _sweep_of(file, flags, common)
-    jobs = _grouped(jobs_of(wanted, configure), engine, flags, wanted.together)
+    engine = _engine_of(flags, dry)
+    each = jobs_of(wanted, configure)
+    jobs = _grouped(each, engine, flags, wanted.together)
     if dry:
         _say_what_is_left(jobs, engine, flags.runs)
         return
     if trouble := _run_all(jobs, engine, flags.runs):
         fail(trouble, 1)
-    print(f"all {len(jobs)} runs are done, in {flags.runs}")
+    print(f"all {len(each)} runs are done, in {flags.runs}")
 
 
 def _say_what_is_left(jobs: Sequence[Any], engine: Any, runs: Path) -> None:
@@ -95,11 +96,11 @@ def _run_all(jobs: Sequence[Any], engine: Any, runs: Path) -> str:
 
 def _engine_of(flags: SweepFlags | ReproduceFlags, dry: bool) -> Any:
     """The engine that was asked for; it comes before anything else is computed, which would take the accelerator from the runs."""
-    from emc.sweeps import LocalEngine, RayEngine, accelerated, leave_to_runs
+    from emc.sweeps import LocalEngine, RayEngine, find_accelerator, leave_to_runs
 
     if flags.engine == "local" and flags.address:
         raise UserError(f"--address {flags.address} is for --engine ray")
-    engines = {"local": lambda: LocalEngine(flags.workers, accelerated()), "ray": lambda: RayEngine(flags.address, flags.workers)}
+    engines = {"local": lambda: LocalEngine(flags.workers, find_accelerator()), "ray": lambda: RayEngine(flags.address, flags.workers)}
     engine = lookup("engine", flags.engine, engines)()
     if not dry:  # which tries how fast runs are where they will be
         leave_to_runs()
@@ -108,11 +109,12 @@ def _engine_of(flags: SweepFlags | ReproduceFlags, dry: bool) -> Any:
 
 def _grouped(jobs: Sequence[Any], engine: Any, flags: SweepFlags | ReproduceFlags, wish: bool | None = None) -> Sequence[Any]:
     """Seeds in runs of their own or side by side, as flags say, or else the file, or else as is faster here."""
-    from emc.sweeps import LocalEngine, Survey, side_by_side
+    from emc.sweeps import Survey, grouped, seeds_in_one_run
 
-    fast = isinstance(engine, LocalEngine) and engine.accelerated
-    together = {"yes": True, "no": False, "auto": fast if wish is None else wish}[flags.together]
-    return side_by_side(jobs, Survey(flags.runs)) if together else jobs
+    accelerator = getattr(engine, "accelerator", None)
+    together = {"yes": True, "no": False, "auto": accelerator is not None if wish is None else wish}[flags.together]
+    memory = accelerator.memory if accelerator else 0
+    return grouped(jobs, Survey(flags.runs), lambda job: seeds_in_one_run(job, memory) if together else 1)
 
 
 def _sweep_of(file: list[str], flags: SweepFlags, common: list[str]) -> Any:
@@ -166,14 +168,16 @@ def reproduce(words: list[str]) -> None:
         print(overview([*claims().values()]))
         return
     chosen = [*claims().values()] if names == ["all"] else [claim(names[0])]
-    engine = _engine_of(flags, "--dry-run" in switches)
-    jobs = _grouped(jobs_of([panel for one in chosen for panel in one.panels(flags.budget)], configure), engine, flags)
-    if "--dry-run" in switches:
-        _say_what_is_left(jobs, engine, flags.runs)
-        return
-    if "--draw-only" in switches and not flags.runs.is_dir():
+    trouble = ""
+    if "--draw-only" not in switches:
+        engine = _engine_of(flags, "--dry-run" in switches)
+        jobs = _grouped(jobs_of([panel for one in chosen for panel in one.panels(flags.budget)], configure), engine, flags)
+        if "--dry-run" in switches:
+            _say_what_is_left(jobs, engine, flags.runs)
+            return
+        trouble = _run_all(jobs, engine, flags.runs)
+    elif not flags.runs.is_dir():
         raise UserError(f"{flags.runs}: no such directory. Name the one that holds the runs with --runs")
-    trouble = "" if "--draw-only" in switches else _run_all(jobs, engine, flags.runs)
     survey = Survey(flags.runs)
     for one in chosen:
         evidence = gather(one, flags.budget, [survey], configure)

@@ -14,8 +14,6 @@ from emc.commands.parsing import fail, parse, selections, take
 from emc.errors import UserError
 from emc.names import lookup
 
-MOST_SEEDS = 1_000
-
 
 @dataclasses.dataclass(frozen=True)
 class Where:
@@ -112,7 +110,7 @@ def _configured(command: str, words: list[str]) -> tuple[Any, Where]:
     from emc.envs import make_env
     from emc.envs.registry import task
     from emc.methods import PARTS, Method, make_method
-    from emc.runs.config import RunConfig
+    from emc.runs.config import MOST_SEEDS, RunConfig
     from emc.training.loop import Budget
 
     rest = take(words, "METHOD", "ENV")

@@ -48,6 +48,7 @@ class RunConfig:
                 raise UserError(f"{part} holds more than plain numbers and words, so a run of it could not be resumed or loaded")
 
 
+MOST_SEEDS = 1_000  # side by side in one run
 _TRUSTED: dict[str, Callable[..., Any]] = {}  # classes outside the package that manifests may name, as module:Class
 
 

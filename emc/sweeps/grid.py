@@ -42,7 +42,7 @@ class Sweep:
     seeds: tuple[int, ...] = (0,)
     settings: tuple[tuple[str, tuple[str, ...]], ...] = ()  # a field, and the values it takes
     flags: str = ""
-    together: bool | None = None  # seeds side by side in one run, see `side_by_side`; None: where that is faster
+    together: bool | None = None  # seeds side by side in one run, which `grouped` makes of its jobs; None: where that is faster
 
     def __post_init__(self) -> None:
         for name in ("methods", "envs", "seeds"):
@@ -102,26 +102,45 @@ def seeded(words: Sequence[str], seed: int, configure: Configure) -> Job:
     return Job((*words, "--seed", str(seed)), dataclasses.replace(config, seeds=tuple(seed + offset for offset in config.seeds)))
 
 
-def side_by_side(jobs: Sequence[Job], survey: Survey) -> list[Job]:
-    """The same jobs, but seeds that follow one another and that nobody has begun are trained in one run, in one program."""
-    merged: list[Job] = []
-    latest: dict[tuple[str, ...], int] = {}  # where the run is that the next seed of a command may join
+def grouped(jobs: Sequence[Job], survey: Survey, side_by_side: Callable[[Job], int] = lambda job: 1) -> list[Job]:
+    """The same jobs as they are to be run.
+
+    Seeds that were begun in a run of several go on there. Of those that nobody has begun, as many that follow one another as may be are
+    trained side by side in one run of one program.
+    """
+    found: dict[tuple[str, ...], Job] = {}
+    new: dict[tuple[str, ...], list[Job]] = {}  # seeds of one command that nobody has begun
     for job in jobs:
-        *words, flag, _ = job.words
-        place = latest.get(tuple(words), -1)
-        if flag != "--seed" or survey.state(job) is not State.MISSING:
-            merged.append(job)
-        elif place >= 0 and merged[place].config.seeds[-1] + 1 == job.config.seeds[0]:
-            merged[place] = _joined(merged[place], job)
+        if survey.state(job) is not State.MISSING:
+            found[job.words] = job
+        elif seeds := survey.begun_with_others(job):
+            whole = _with_seeds(job, seeds)
+            found[whole.words] = whole
         else:
-            latest[tuple(words)] = len(merged)
-            merged.append(job)
-    return merged
+            new.setdefault(job.words[:-2], []).append(job)
+            found[job.words] = job
+    for alike in new.values():
+        for stretch in _stretches(sorted(alike, key=lambda job: job.config.seeds), side_by_side(alike[0])):
+            first, *rest = stretch
+            found[first.words] = _with_seeds(first, tuple(seed for job in stretch for seed in job.config.seeds)) if rest else first
+            for job in rest:
+                del found[job.words]
+    return [*found.values()]
 
 
-def _joined(job: Job, other: Job) -> Job:
-    seeds = (*job.config.seeds, *other.config.seeds)
-    words = (*other.words[:-2], "--seed", str(seeds[0]), "--seeds", str(len(seeds)))
+def _stretches(jobs: Sequence[Job], most: int) -> list[list[Job]]:
+    """Seeds that follow one another, as many as may be."""
+    stretches: list[list[Job]] = []
+    for job in jobs:
+        if stretches and len(stretches[-1]) < most and stretches[-1][-1].config.seeds[-1] + 1 == job.config.seeds[0]:
+            stretches[-1].append(job)
+        else:
+            stretches.append([job])
+    return stretches
+
+
+def _with_seeds(job: Job, seeds: tuple[int, ...]) -> Job:
+    words = (*job.words[:-2], "--seed", str(seeds[0]), "--seeds", str(len(seeds)))
     return Job(words, dataclasses.replace(job.config, seeds=seeds))
 
 

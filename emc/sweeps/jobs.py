@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import functools
 import json
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from emc.errors import UserError
+from emc.errors import RunError, UserError
 from emc.runs.config import RunConfig, to_json
-from emc.runs.directory import CHECKPOINTS, MANIFEST, RunDirectory, folder_name
-from emc.runs.jsonl import last_line, plain
+from emc.runs.directory import CHECKPOINTS, MANIFEST, METRICS, RunDirectory, folder_name
+from emc.runs.jsonl import last_line, plain, read_metrics
 from emc.runs.session import SPEED, config_of, is_finished, is_resumable
 
 SETTLED_SECONDS = 2  # after a change until a file system's clock is sure to show the next one
@@ -65,6 +66,7 @@ class Kind:
     key: str  # all that decides numbers
     kin: str  # the same without seeds and length: a longer run of it, or one of several seeds, says all that this one would
     seeds: frozenset[int]
+    steps: int
 
     @classmethod
     def of(cls, config: RunConfig) -> Kind:
@@ -72,7 +74,7 @@ class Kind:
         document = plain(to_json(config))
         key = json.dumps(document, sort_keys=True)
         del document["seeds"], document["budget"]["steps"]
-        return cls(key, json.dumps(document, sort_keys=True), frozenset(config.seeds))
+        return cls(key, json.dumps(document, sort_keys=True), frozenset(config.seeds), config.budget.steps)
 
 
 class Survey:
@@ -85,11 +87,19 @@ class Survey:
     def look(self, job: Job) -> tuple[State, Path | None]:
         """What has become of a job, and its run: one that has all its steps if there is one, else one that can be resumed."""
         folder = self._folder(job)
-        alike = [path for path in folder.by_seed.get((job.kind.kin, job.config.seeds[0]), ()) if folder.kinds[path].seeds >= job.kind.seeds]
+        alike = folder.alike(job)
         same = {path for path in alike if folder.kinds[path].key == job.key}
-        done = [path for path in alike if _is_done(path, job, path in same)]
+        done = [path for path in alike if _is_done(path, job, folder.kinds[path])]
         found = max(done or filter(is_resumable, same), key=lambda path: (is_finished(path), steps_of(path), path.name), default=None)
         return State.DONE if done else State.BEGUN if found else State.MISSING, found
+
+    def begun_with_others(self, job: Job) -> tuple[int, ...]:
+        """The seeds of a run of several that was begun, can be resumed, and will have done this job; empty if there is none."""
+        folder = self._folder(job)
+        several = [path for path in folder.alike(job) if len(folder.kinds[path].seeds) > len(job.config.seeds)]
+        as_long = [path for path in several if folder.kinds[path].steps == job.config.budget.steps and is_resumable(path)]
+        furthest = max(as_long, key=lambda path: (steps_of(path), path.name), default=None)
+        return tuple(sorted(folder.kinds[furthest].seeds)) if furthest else ()
 
     def find(self, job: Job) -> Path | None:
         """The run of a job, if there is one that is done or can be resumed."""
@@ -147,6 +157,10 @@ class _Folder:
         if there != sorted([*self.kinds, *self.unread]):
             self._index(there)
 
+    def alike(self, job: Job) -> list[Path]:
+        """All runs that differ from a job in nothing but length and further seeds."""
+        return [path for path in self.by_seed.get((job.kind.kin, job.config.seeds[0]), ()) if self.kinds[path].seeds >= job.kind.seeds]
+
     def _index(self, there: Sequence[Path]) -> None:
         known = self.kinds | self.unread
         read = {path: known[path] if path in known else _kind_of(path) for path in there}
@@ -163,10 +177,21 @@ def _has_manifest(path: Path) -> bool:
     return (path / MANIFEST).exists()
 
 
-def _is_done(path: Path, job: Job, same: bool) -> bool:
-    if same and (path / CHECKPOINTS).is_dir():
+def _is_done(path: Path, job: Job, kind: Kind) -> bool:
+    if kind.key == job.key and (path / CHECKPOINTS).is_dir():
         return is_finished(path)
-    return steps_of(path) >= job.config.budget.steps  # a longer run, or lines that were kept without their checkpoints
+    # A longer run, one of further seeds, or lines that were kept without their checkpoints.
+    return steps_of(path) >= job.config.budget.steps and (
+        len(kind.seeds) == 1 or _slowest(path, job.config.seeds) >= job.config.budget.steps
+    )
+
+
+def _slowest(run: Path, seeds: Iterable[int]) -> int:
+    """Environment steps at the last test of the one of these seeds that is behind the others; SPEED knows the one that is ahead."""
+    last: dict[int, int] = {}
+    with contextlib.suppress(RunError):
+        last = {line["seed"]: line["steps"] for line in read_metrics(run / METRICS) if line.get("kind") == "eval"}
+    return min(last.get(seed, 0) for seed in seeds)
 
 
 def _kind_of(path: Path) -> Kind | str:

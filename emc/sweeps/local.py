@@ -10,15 +10,16 @@ import os
 from pathlib import Path
 
 from emc.child import Child, Order
+from emc.sweeps.accelerator import Accelerator
 from emc.sweeps.engine import Attempt, Engine
 
 
 class LocalEngine(Engine):
     """A pool of processes on this machine, which end with this one."""
 
-    def __init__(self, workers: int = 0, accelerated: bool = False):
-        self.workers = workers or (1 if accelerated else len(cores()))
-        self.accelerated = accelerated
+    def __init__(self, workers: int = 0, accelerator: Accelerator | None = None):
+        self.workers = workers or (1 if accelerator else len(cores()))
+        self.accelerator = accelerator
 
     def ready(self) -> contextlib.AbstractContextManager[None]:
         """It is here."""
@@ -34,7 +35,7 @@ class LocalEngine(Engine):
     def begin(self, order: Order, place: int) -> Attempt:
         """A process on a core of its own, or on the accelerator."""
         child = Child(order)
-        if not self.accelerated and hasattr(os, "sched_setaffinity"):
+        if not self.accelerator and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(child.pid, {cores()[place % len(cores())]})
         return child
 

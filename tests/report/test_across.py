@@ -33,9 +33,10 @@ def test_methods_are_compared_on_the_tasks_that_they_share() -> None:
 
 
 def test_of_too_many_sets_of_tasks_the_largest_are_considered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emc.report.across.CONSIDERED", 2)
-    found = comparable(scores(vdn="abcd", qmix="abcd", iql="ab", qplex="bc", qtran="ef", maven="ad"))
-    assert {method: [*own] for method, own in found.items()} == {"vdn": [*"abcd"], "qmix": [*"abcd"]}
+    found = scores(vdn="abcd", qmix="abce", iql="abxy", qplex="abzw", qtran="efghi", maven="efghj")
+    assert {*comparable(found)} == {"vdn", "qmix", "iql", "qplex"}  # four on two
+    monkeypatch.setattr("emc.report.across.CONSIDERED", 7)  # without the smallest, which those four share
+    assert {method: [*own] for method, own in comparable(found).items()} == {"qtran": [*"efgh"], "maven": [*"efgh"]}
 
 
 def test_the_section_is_there_when_there_is_something_to_compare(tmp_path: Path) -> None:

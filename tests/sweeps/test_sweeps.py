@@ -23,17 +23,27 @@ from emc.child import STOPPED, End, Order, attend, unseen
 from emc.cli import main
 from emc.commands.training import configure
 from emc.envs.gridworld import Gridworld
+from emc.envs.hosted import Hosted
 from emc.errors import UserError
-from emc.runs.config import to_json
+from emc.runs.config import MOST_SEEDS, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.lock import Lock
 from emc.runs.session import is_finished, start
-from emc.sweeps import Job, LocalEngine, State, Survey, Sweep, accelerated, jobs_of, read_sweep, side_by_side
+from emc.sweeps import Job, LocalEngine, State, Survey, Sweep, grouped, jobs_of, read_sweep, seeds_in_one_run
+from emc.sweeps.accelerator import ASK, Accelerator, find_accelerator
 from emc.sweeps.engine import MOST_LOSSES, Engine, Progress
 from emc.sweeps.table import LiveTable, short_names, summary
 from emc.training.loop import Budget
+from emc.training.plan import plan
 
 SMALL = "--steps 90 --evaluate-every 40 --test-episodes 2 --policy.hidden 4 --batch-episodes 2 --replay-episodes 8 --env.episode-limit 12"
+
+
+@pytest.fixture(autouse=True)
+def _on_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this machine has; and this process, which is the sweep here, stays as it is."""
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setattr("emc.sweeps.leave_to_runs", lambda: None)
 
 
 def names(sweep: Sweep) -> list[str]:
@@ -51,9 +61,14 @@ def test_a_sweep_is_the_cross_product_with_seeds_innermost() -> None:
     assert names(sweep)[-1] == "qmix gridworld --mixer.embed 8 --env.penalty 2 --steps 100 --seed 1"
 
 
+def many(job: Job) -> int:
+    return 100
+
+
 def test_seeds_side_by_side_are_one_run(tmp_path: Path) -> None:
-    jobs = jobs_of(Sweep(("vdn", "qmix"), ("gridworld",), (2, 3, 4, 7), (("env.penalty", ("0", "2")),)), configure)
-    merged = side_by_side(jobs, Survey(tmp_path))
+    jobs = jobs_of(Sweep(("vdn", "qmix"), ("gridworld",), (4, 3, 2, 7), (("env.penalty", ("0", "2")),)), configure)
+    assert grouped(jobs, Survey(tmp_path)) == jobs
+    merged = grouped(jobs, Survey(tmp_path), many)
     assert [job.config.seeds for job in merged] == [(2, 3, 4), (7,)] * 4
     assert [job.name for job in merged[:2]] == [
         "vdn gridworld --env.penalty 0 --seed 2 --seeds 3",
@@ -61,55 +76,113 @@ def test_seeds_side_by_side_are_one_run(tmp_path: Path) -> None:
     ]
     for job in merged:
         assert configure(job.words) == job.config
-    mixed = side_by_side([jobs[at] for at in (0, 4, 1, 5, 2)], Survey(tmp_path))  # as claims list them, first seeds first
+    mixed = grouped([jobs[at] for at in (2, 6, 1, 5, 0)], Survey(tmp_path), many)  # as claims list them, first seeds first
     assert [job.name for job in mixed] == [f"vdn gridworld --env.penalty {p} --seed 2 --seeds {n}" for p, n in ((0, 3), (2, 2))]
+    assert [job.config.seeds for job in grouped(jobs[:4], Survey(tmp_path), lambda job: 2)] == [(4,), (2, 3), (7,)]
 
 
-def test_seeds_that_somebody_has_begun_stay_by_themselves(tmp_path: Path) -> None:
-    jobs = [small(seed) for seed in range(4)]
-    path = start(jobs[1].config, tmp_path).path
-    merged = side_by_side(jobs, Survey(tmp_path))
-    assert [job.config.seeds for job in merged] == [(0,), (1,), (2, 3)]
-    assert Survey(tmp_path).find(merged[1]) == path
-    both = start(merged[2].config, tmp_path).path  # counts for each seed: the same command again finds nothing to do
-    assert [Survey(tmp_path).find(job) for job in side_by_side(jobs, Survey(tmp_path))][1:] == [path, both, both]
+def unfinished(run: Path) -> Path:
+    """The same run as if it had been stopped before its end."""
+    newest = max((run / "checkpoints").iterdir())
+    (newest / "checkpoint.json").unlink()
+    return run
+
+
+def test_seeds_go_on_where_they_were_begun(tmp_path: Path) -> None:
+    jobs = [small(seed) for seed in range(5)]
+    alone = unfinished(start(jobs[1].config, tmp_path).path)
+    merged = grouped(jobs, Survey(tmp_path), many)
+    assert [job.config.seeds for job in merged] == [(0,), (1,), (2, 3, 4)]
+    several = unfinished(start(merged[2].config, tmp_path).path)
+    lines = (several / "metrics.jsonl").read_text().splitlines(keepends=True)
+    behind = max(number for number, line in enumerate(lines) if '"eval"' in line and json.loads(line)["seed"] == 3)
+    (several / "metrics.jsonl").write_text("".join([*lines[:behind], *lines[behind + 1 :]]))
+    survey = Survey(tmp_path)
+    assert [survey.state(job) for job in jobs] == [State.MISSING, State.BEGUN, State.DONE, State.MISSING, State.DONE]  # 3 is behind
+    for side_by_side in (many, lambda job: 1):
+        again = grouped([*jobs, small(5)], survey, side_by_side)
+        assert [job.config.seeds for job in again] == [(0,), (1,), (2,), (2, 3, 4), (4,), (5,)]
+        assert [survey.find(job) for job in again] == [None, alone, several, several, several, None]
+    longer = small(3, 180)
+    assert grouped([longer], survey) == [longer]  # the run of several will never get that far
+
+
+def test_only_as_many_seeds_are_side_by_side_as_there_is_room_for() -> None:
+    job = small(0)
+    peak = plan(job.config.method, job.config.env, job.config.budget, 1).peak
+    assert [seeds_in_one_run(job, memory) for memory in (0, peak // 2, 3 * peak + 1)] == [MOST_SEEDS, 1, 3]
+    hosted = dataclasses.replace(job, config=dataclasses.replace(job.config, env=Hosted("tests.envs.host_examples:Race")))
+    assert seeds_in_one_run(hosted) == 1
 
 
 @pytest.mark.parametrize(
     ("plugin", "code", "expected"),
     [
-        (False, "print('cuda')", False),  # nobody is asked
-        (True, "print('cuda')", True),
-        (True, "print('a warning'); print('cpu')", False),
-        (True, "raise SystemExit('no device')", False),
-        (True, "", False),
+        (False, "print('cuda', 1)", None),  # nobody is asked
+        (True, "print('cuda', 16)", Accelerator(16)),
+        (True, "print('a warning'); print('cpu', 0)", None),
+        (True, "raise SystemExit('no device')", None),
+        (True, "", None),
     ],
 )
 def test_an_accelerator_is_found_by_asking_another_process(
-    plugin: bool, code: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+    plugin: bool, code: str, expected: Accelerator | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emc.sweeps.accelerator._has_plugin", lambda: plugin)
+    monkeypatch.setattr("emc.sweeps.accelerator._may_have_one", lambda: plugin)
     monkeypatch.setattr("emc.sweeps.accelerator.ASK", code)
-    assert accelerated() is expected
+    assert find_accelerator() == expected
+
+
+def test_what_is_asked_about_accelerators_can_be_answered() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", ASK], env={**os.environ, "JAX_PLATFORMS": "cpu"}, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["cpu", "0"]
 
 
 def test_an_accelerator_has_one_run_at_a_time_and_seeds_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert LocalEngine(0, accelerated=True).room() == 1
-    assert LocalEngine(3, accelerated=True).room() == 3
-    monkeypatch.setattr("emc.sweeps.accelerator._has_plugin", lambda: True)
-    monkeypatch.setattr("emc.sweeps.accelerator.ASK", "print('cuda')")
+    assert LocalEngine(0, Accelerator()).room() == 1
+    assert LocalEngine(3, Accelerator()).room() == 3
+    monkeypatch.setattr("emc.sweeps.find_accelerator", Accelerator)
     monkeypatch.setattr("emc.sweeps.calibration._tried_speed", lambda config: 100.0)
-    usual = ["sweep", "--methods", "vdn", "--envs", "gridworld", "--seeds", "3", "--runs", str(tmp_path), "--dry-run"]
-    listed: list[list[str]] = []
-    for words in ([], ["--together", "no"], ["--together", "yes"]):
-        main([*usual, *words])
+    usual = ["--methods", "vdn", "--envs", "gridworld", "--seeds", "3"]
+    (tmp_path / "apart.toml").write_text('methods = ["vdn"]\nenvs = ["gridworld"]\nseeds = 3\ntogether = false\n')
+    apart, together = [f"to do      vdn gridworld --seed {seed}" for seed in range(3)], ["to do      vdn gridworld --seed 0 --seeds 3"]
+    for words, expected in (
+        (usual, together),
+        ([*usual, "--together", "no"], apart),
+        ([str(tmp_path / "apart.toml")], apart),
+        ([str(tmp_path / "apart.toml"), "--together", "yes"], together),
+    ):
+        main(["sweep", *words, "--runs", str(tmp_path / "runs"), "--dry-run"])
         lines = capsys.readouterr().out.splitlines()
-        listed.append([line for line in lines if line.startswith("to do")])
+        assert [line for line in lines if line.startswith("to do")] == expected
         assert "with 1 at a time" in lines[-1]
-    together = ["to do      vdn gridworld --seed 0 --seeds 3"]
-    assert listed == [together, [f"to do      vdn gridworld --seed {seed}" for seed in range(3)], together]
+
+
+OWN_ENV = """
+import jax.numpy as jnp
+from emc.envs.gridworld import Gridworld
+from emc.envs.hosted import Hosted
+
+COMPUTED = jnp.zeros(3)  # when the module is imported
+
+class Mine(Gridworld): ...
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [[], ["--trust", "mine:Mine"]])
+def test_a_sweep_leaves_the_accelerator_to_its_runs(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN_ENV)
+    command = [sys.executable, "-m", "emc", "sweep", "--methods", "vdn", "--envs", "mine:Mine", "--runs", str(tmp_path / "runs"), *words]
+    nowhere = {**os.environ, "JAX_PLATFORMS": "nowhere", "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"}
+    result = subprocess.run([*command, "--", *SMALL.split()], env=nowhere, capture_output=True, text=True, check=False)
+    assert result.returncode == 1, result.stderr  # the sweep computed something without asking for that platform; its run did ask
+    assert "failed: vdn mine:Mine" in result.stdout
+    assert "nowhere" in result.stdout
 
 
 def test_a_file_says_the_same(tmp_path: Path) -> None:
@@ -288,7 +361,7 @@ def test_runs_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
     assert short_names(jobs) == ["vdn", "vdn", "qmix --mixer.embed 8", "qmix --mixer.embed 8"]
     assert short_names(jobs[:2]) == ["vdn gridworld", "vdn gridworld"]
     both = Sweep(("vdn", "vdn --gamma 0.5"), ("gridworld",), (0, 1), (("env.penalty", ("0", "2")),), "--steps 100")
-    plain, *_, last = short_names(side_by_side(jobs_of(both, configure), Survey(tmp_path)))
+    plain, *_, last = short_names(grouped(jobs_of(both, configure), Survey(tmp_path), many))
     assert (plain, last) == ("--env.penalty 0", "--gamma 0.5 --env.penalty 2")
 
 
