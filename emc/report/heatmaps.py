@@ -96,8 +96,8 @@ def plot_maps(methods: Sequence[Row], theme: Theme = LIGHT) -> Figure:
         below = [next(free) for _ in range(columns)] if was_paid(stretches) else []
         _draw_phases(above, below, env, stretches, theme)
         for axes, phase in zip(above, stretches, strict=False):
-            when = f"steps {steps_in_words(_rounded(phase.first))} to {steps_in_words(_rounded(phase.last))}"
-            title = f"{name}, {phase.name}: {when}" if name else f"{phase.name.capitalize()}: {when}"
+            when = f"{steps_in_words(_rounded(phase.first))} to {steps_in_words(_rounded(phase.last))}"
+            title = f"{name}, {phase.name}: {when}" if name else f"{phase.name.capitalize()}: steps {when}"  # long names have little room
             axes.set_title(literal(title), loc="left", fontsize=10 if name else 11, fontweight="bold", color=theme.ink)
         for axes in (*above[len(stretches) :], *below[len(stretches) :]):
             axes.set_axis_off()

@@ -92,7 +92,7 @@ def test_methods_stand_one_above_the_other() -> None:
     figure = plot_maps([("emc-vdn", SMALL, curious), ("vdn", SMALL, plain)])
     maps = [axes for axes in figure.axes if axes.images]
     assert len(maps) == 9  # the second has no intrinsic reward to show
-    assert [maps[0].get_title(loc="left"), maps[6].get_title(loc="left")] == ["emc-vdn, early: steps 0 to 1k", "vdn, early: steps 0 to 1k"]
+    assert [maps[0].get_title(loc="left"), maps[6].get_title(loc="left")] == ["emc-vdn, early: 0 to 1k", "vdn, early: 0 to 1k"]
 
 
 def test_the_gridworld_shows_its_wall_goals_and_vision_area() -> None:
