@@ -88,6 +88,8 @@ def _run_all(jobs: Sequence[Any], engine: Any, runs: Path) -> str:
     failed = [one for one in results if one.state is State.FAILED]
     for one in failed:
         print(f"failed: {one.job.name}: {one.reason}")
+    if any(len(one.job.config.seeds) > 1 for one in failed):
+        print("of seeds that failed together, --together no tries each by itself")
     left = sum(one.state is not State.DONE for one in results) - len(failed)
     if left:
         fail(f"stopped; {left} runs are left and everything is kept. The same command goes on", 130)
@@ -109,12 +111,18 @@ def _engine_of(flags: SweepFlags | ReproduceFlags, dry: bool) -> Any:
 
 def _grouped(jobs: Sequence[Any], engine: Any, flags: SweepFlags | ReproduceFlags, wish: bool | None = None) -> Sequence[Any]:
     """Seeds in runs of their own or side by side, as flags say, or else the file, or else as is faster here."""
-    from emc.sweeps import Survey, grouped, seeds_in_one_run
+    from emc.sweeps import LocalEngine, Survey, grouped, seeds_in_one_run
+    from emc.training.plan import available_bytes
 
-    accelerator = getattr(engine, "accelerator", None)
+    accelerator = engine.accelerator if isinstance(engine, LocalEngine) else None
     together = {"yes": True, "no": False, "auto": accelerator is not None if wish is None else wish}[flags.together]
-    memory = accelerator.memory if accelerator else 0
-    return grouped(jobs, Survey(flags.runs), lambda job: seeds_in_one_run(job, memory) if together else 1)
+    if flags.together == "no":
+        return jobs
+    if not together:
+        return grouped(jobs, Survey(flags.runs), lambda job: 1)
+    memory = accelerator.memory if accelerator else available_bytes() or 0
+    room = engine.workers if isinstance(engine, LocalEngine) else 1
+    return grouped(jobs, Survey(flags.runs), lambda job: seeds_in_one_run(job, memory // room))
 
 
 def _sweep_of(file: list[str], flags: SweepFlags, common: list[str]) -> Any:
@@ -169,7 +177,7 @@ def reproduce(words: list[str]) -> None:
         return
     chosen = [*claims().values()] if names == ["all"] else [claim(names[0])]
     trouble = ""
-    if "--draw-only" not in switches:
+    if "--draw-only" not in switches or "--dry-run" in switches:
         engine = _engine_of(flags, "--dry-run" in switches)
         jobs = _grouped(jobs_of([panel for one in chosen for panel in one.panels(flags.budget)], configure), engine, flags)
         if "--dry-run" in switches:

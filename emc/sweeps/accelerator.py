@@ -18,6 +18,8 @@ from emc.sweeps.jobs import Job
 from emc.training.plan import plan
 
 ASK = "import jax; device = jax.devices()[0]; print(device.platform, (device.memory_stats() or {}).get('bytes_limit', 0))"
+ASK_SECONDS = 120
+FILLED = 0.8  # of the memory at most, since what a run needs is an estimate
 LIBRARIES = ("TPU_LIBRARY_PATH", "PJRT_NAMES_AND_LIBRARY_PATHS")  # variables that name an accelerator's library to JAX
 
 
@@ -33,14 +35,20 @@ def seeds_in_one_run(job: Job, memory: int = 0) -> int:
     config = job.config
     if isinstance(config.env, Hosted):
         return 1
-    return max(1, min(MOST_SEEDS, memory // plan(config.method, config.env, config.budget, 1).peak if memory else MOST_SEEDS))
+    fit = int(FILLED * memory / plan(config.method, config.env, config.budget, 1).peak) if memory else MOST_SEEDS
+    return max(1, min(MOST_SEEDS, fit))
 
 
 def find_accelerator() -> Accelerator | None:
     """That of this machine; None if JAX trains on processors here."""
     if not _may_have_one():
         return None
-    answer = subprocess.run([sys.executable, "-c", ASK], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", ASK], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
     words = answer.stdout.split()[-2:]
     if answer.returncode or len(words) < 2 or words[0] == "cpu":
         return None

@@ -103,29 +103,36 @@ def seeded(words: Sequence[str], seed: int, configure: Configure) -> Job:
 
 
 def grouped(jobs: Sequence[Job], survey: Survey, side_by_side: Callable[[Job], int] = lambda job: 1) -> list[Job]:
-    """The same jobs as they are to be run.
+    """The same jobs as they are to be run: each by itself, or as many seeds side by side in one run as a job may have.
 
     Seeds that were begun in a run of several go on there. Of those that nobody has begun, as many that follow one another as may be are
-    trained side by side in one run of one program.
+    trained in one run of one program.
     """
-    found: dict[tuple[str, ...], Job] = {}
-    new: dict[tuple[str, ...], list[Job]] = {}  # seeds of one command that nobody has begun
+    found: dict[str, Job] = {}  # by what decides their numbers
+    new: dict[tuple[str, int], list[Job]] = {}  # seeds that nobody has begun, by what else there is to a job
+    covered: set[tuple[str, int, int]] = set()  # seeds that go on in a run of several
     for job in jobs:
+        kin, steps = job.kind.kin, job.config.budget.steps
         if survey.state(job) is not State.MISSING:
-            found[job.words] = job
+            found[job.key] = job
         elif seeds := survey.begun_with_others(job):
             whole = _with_seeds(job, seeds)
-            found[whole.words] = whole
+            found[whole.key] = whole
+            covered |= {(kin, steps, seed) for seed in seeds}
         else:
-            new.setdefault(job.words[:-2], []).append(job)
-            found[job.words] = job
+            new.setdefault((kin, steps), []).append(job)
+            found[job.key] = job
     for alike in new.values():
-        for stretch in _stretches(sorted(alike, key=lambda job: job.config.seeds), side_by_side(alike[0])):
-            first, *rest = stretch
-            found[first.words] = _with_seeds(first, tuple(seed for job in stretch for seed in job.config.seeds)) if rest else first
+        for first, *rest in _stretches(sorted(alike, key=lambda job: job.config.seeds), side_by_side(alike[0])):
+            if rest:
+                found[first.key] = _with_seeds(first, tuple(seed for job in (first, *rest) for seed in job.config.seeds))
             for job in rest:
-                del found[job.words]
-    return [*found.values()]
+                del found[job.key]
+    return [
+        job
+        for job in found.values()
+        if len(job.config.seeds) > 1 or (job.kind.kin, job.config.budget.steps, *job.config.seeds) not in covered
+    ]
 
 
 def _stretches(jobs: Sequence[Job], most: int) -> list[list[Job]]:

@@ -65,7 +65,7 @@ class Kind:
 
     key: str  # all that decides numbers
     kin: str  # the same without seeds and length: a longer run of it, or one of several seeds, says all that this one would
-    seeds: frozenset[int]
+    seeds: tuple[int, ...]
     steps: int
 
     @classmethod
@@ -74,7 +74,7 @@ class Kind:
         document = plain(to_json(config))
         key = json.dumps(document, sort_keys=True)
         del document["seeds"], document["budget"]["steps"]
-        return cls(key, json.dumps(document, sort_keys=True), frozenset(config.seeds), config.budget.steps)
+        return cls(key, json.dumps(document, sort_keys=True), config.seeds, config.budget.steps)
 
 
 class Survey:
@@ -96,10 +96,10 @@ class Survey:
     def begun_with_others(self, job: Job) -> tuple[int, ...]:
         """The seeds of a run of several that was begun, can be resumed, and will have done this job; empty if there is none."""
         folder = self._folder(job)
-        several = [path for path in folder.alike(job) if len(folder.kinds[path].seeds) > len(job.config.seeds)]
-        as_long = [path for path in several if folder.kinds[path].steps == job.config.budget.steps and is_resumable(path)]
-        furthest = max(as_long, key=lambda path: (steps_of(path), path.name), default=None)
-        return tuple(sorted(folder.kinds[furthest].seeds)) if furthest else ()
+        kinds = {path: folder.kinds[path] for path in folder.alike(job)}
+        several = [path for path, kind in kinds.items() if kind.steps == job.config.budget.steps and _follow_one_another(kind.seeds)]
+        furthest = max(filter(is_resumable, several), key=lambda path: (steps_of(path), path.name), default=None)
+        return kinds[furthest].seeds if furthest else ()
 
     def find(self, job: Job) -> Path | None:
         """The run of a job, if there is one that is done or can be resumed."""
@@ -159,7 +159,9 @@ class _Folder:
 
     def alike(self, job: Job) -> list[Path]:
         """All runs that differ from a job in nothing but length and further seeds."""
-        return [path for path in self.by_seed.get((job.kind.kin, job.config.seeds[0]), ()) if self.kinds[path].seeds >= job.kind.seeds]
+        return [
+            path for path in self.by_seed.get((job.kind.kin, job.config.seeds[0]), ()) if {*self.kinds[path].seeds} >= {*job.kind.seeds}
+        ]
 
     def _index(self, there: Sequence[Path]) -> None:
         known = self.kinds | self.unread
@@ -180,10 +182,17 @@ def _has_manifest(path: Path) -> bool:
 def _is_done(path: Path, job: Job, kind: Kind) -> bool:
     if kind.key == job.key and (path / CHECKPOINTS).is_dir():
         return is_finished(path)
+    if kind.steps >= job.config.budget.steps and is_finished(path):
+        return True
     # A longer run, one of further seeds, or lines that were kept without their checkpoints.
     return steps_of(path) >= job.config.budget.steps and (
         len(kind.seeds) == 1 or _slowest(path, job.config.seeds) >= job.config.budget.steps
     )
+
+
+def _follow_one_another(seeds: Sequence[int]) -> bool:
+    """Several seeds as `emc train --seed --seeds` names them."""
+    return len(seeds) > 1 and [*seeds] == [*range(seeds[0], seeds[0] + len(seeds))]
 
 
 def _slowest(run: Path, seeds: Iterable[int]) -> int:

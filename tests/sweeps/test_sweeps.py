@@ -101,16 +101,39 @@ def test_seeds_go_on_where_they_were_begun(tmp_path: Path) -> None:
     assert [survey.state(job) for job in jobs] == [State.MISSING, State.BEGUN, State.DONE, State.MISSING, State.DONE]  # 3 is behind
     for side_by_side in (many, lambda job: 1):
         again = grouped([*jobs, small(5)], survey, side_by_side)
-        assert [job.config.seeds for job in again] == [(0,), (1,), (2,), (2, 3, 4), (4,), (5,)]
-        assert [survey.find(job) for job in again] == [None, alone, several, several, several, None]
+        assert [job.config.seeds for job in again] == [(0,), (1,), (2, 3, 4), (5,)]
+        assert [survey.find(job) for job in again] == [None, alone, several, None]
     longer = small(3, 180)
     assert grouped([longer], survey) == [longer]  # the run of several will never get that far
+
+
+def begun(root: Path, *seeds: int) -> Path:
+    """A run that has only just begun."""
+    config = dataclasses.replace(small(0).config, seeds=seeds)
+    return RunDirectory.create(root, "gridworld", "vdn", {"config": to_json(config)}, "-".join(map(str, seeds))).path
+
+
+def test_a_run_is_gone_on_with_once_and_no_seed_is_trained_twice(tmp_path: Path) -> None:
+    several, alone = begun(tmp_path, 0, 1, 2, 3), begun(tmp_path, 1)
+    survey = Survey(tmp_path)
+    assert [survey.find(job) for job in grouped([small(1)], survey)] == [alone]
+    assert [survey.find(job) for job in grouped([small(0), small(1)], survey)] == [several]  # which has to go on for 0, and has 1 too
+    said_otherwise = Job(("vdn", "gridworld", *SMALL.split(), "--gamma", "0.99", "--seed", "2"), small(2).config)
+    assert [survey.find(job) for job in grouped([small(0), said_otherwise], survey)] == [several]
+    assert len(grouped([small(4), dataclasses.replace(said_otherwise, config=small(5).config)], survey, many)) == 1
+
+
+def test_seeds_that_no_command_can_name_together_are_not_gone_on_with(tmp_path: Path) -> None:
+    begun(tmp_path, 3, 1)  # by `emc.train`, which takes any
+    begun(tmp_path, 4, 6)
+    jobs = [small(seed) for seed in range(7)]
+    assert grouped(jobs, Survey(tmp_path)) == jobs
 
 
 def test_only_as_many_seeds_are_side_by_side_as_there_is_room_for() -> None:
     job = small(0)
     peak = plan(job.config.method, job.config.env, job.config.budget, 1).peak
-    assert [seeds_in_one_run(job, memory) for memory in (0, peak // 2, 3 * peak + 1)] == [MOST_SEEDS, 1, 3]
+    assert [seeds_in_one_run(job, memory) for memory in (0, peak // 2, 4 * peak)] == [MOST_SEEDS, 1, 3]  # with some to spare
     hosted = dataclasses.replace(job, config=dataclasses.replace(job.config, env=Hosted("tests.envs.host_examples:Race")))
     assert seeds_in_one_run(hosted) == 1
 
