@@ -6,7 +6,8 @@ EXTRAS := $(VENV)/.extras
 BROWSER := $(VENV)/.browser
 BIN := $(VENV)/bin
 
-# Two test processes with one XLA thread each are faster than one with two; compiled programs are kept between test runs.
+# Two test processes with one XLA thread each are faster than one with two, if neither runs out of tests before the other; compiled programs are kept
+# between test runs.
 TEST_ENV := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false $(XLA_FLAGS)" OMP_NUM_THREADS=1 \
 	JAX_COMPILATION_CACHE_DIR="$${JAX_COMPILATION_CACHE_DIR:-$(CURDIR)/$(VENV)/jax-cache}" \
 	JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2
@@ -33,7 +34,7 @@ types: setup  ## pyright, strict on emc/
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 unit: $(EXTRAS) $(BROWSER)  ## all tests (PYTEST_ARGS="-m 'not slow'" leaves the slow ones out)
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 format: setup  ## rewrite the source in the common layout
 	$(BIN)/ruff check --fix .
