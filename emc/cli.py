@@ -45,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"emc {__version__}")
             return
         chosen, words = selections(words, {"trust"})
+        if not words:
+            raise UserError("a command is expected beside --trust module:Class. See emc --help")
         if "trust" in chosen:
             from emc.runs.config import trust
             from emc.sweeps import leave_to_runs

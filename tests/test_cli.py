@@ -176,3 +176,11 @@ def test_an_environment_with_other_fields_is_still_of_its_task() -> None:
     assert task_of(emc.make_env("predator-prey", punishment=-1.0)) is emc.TASKS["predator-prey"]
     assert task_of(emc.make_env("2s3z")) is emc.TASKS["2s3z"]
     assert task_of(emc.make_env("tests.envs.host_examples:Race")) is None
+
+
+@pytest.mark.parametrize("words", [["--trust"], ["--trust", "nowhere:Thing"]])
+def test_trust_alone_is_no_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "emc: a command is expected beside --trust module:Class. See emc --help\n"

@@ -115,10 +115,10 @@ def _grouped(jobs: Sequence[Any], engine: Any, flags: SweepFlags | ReproduceFlag
     from emc.training.plan import available_bytes
 
     accelerator = engine.accelerator if isinstance(engine, LocalEngine) else None
-    together = {"yes": True, "no": False, "auto": accelerator is not None if wish is None else wish}[flags.together]
     if flags.together == "no":
         return jobs
-    if not together:
+    faster = accelerator is not None
+    if not (flags.together == "yes" or (faster if wish is None else wish)):
         return grouped(jobs, Survey(flags.runs), lambda job: 1)
     memory = accelerator.memory if accelerator else available_bytes() or 0
     room = engine.workers if isinstance(engine, LocalEngine) else 1
