@@ -90,6 +90,7 @@ def _one_line(box: str) -> str:
     blocks = [" ".join(block.split()) for block in " ".join(line or "\n" for line in lines).split("\n")]
     said = next(filter(None, blocks), "") or "these flags cannot be understood"
     said = re.sub(r"invalid literal for int\(\) with base 10: ('[^']*')", r"\1 is not a whole number", said)
+    said = said.removesuffix(" Expected 1 values.")
     hints = re.findall(r"--[a-z][\w.-]*", box.partition("Perhaps you meant")[2])
     nearest = f" Perhaps you meant {hints[0]}?" if hints and hints[0] != "--help" else ""
     return f"{said}{'' if said.endswith('.') else '.'}{nearest} Add --help to see every field."

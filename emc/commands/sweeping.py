@@ -92,7 +92,7 @@ def _run_all(jobs: Sequence[Any], engine: Any, runs: Path) -> str:
         print("of seeds that failed together, --together no tries each by itself")
     left = sum(one.state is not State.DONE for one in results) - len(failed)
     if left:
-        fail(f"stopped; {left} runs are left and everything is kept. The same command goes on", 130)
+        fail(f"stopped with {left} of {len(results)} runs to do; everything is kept and the same command goes on", 130)
     return f"{len(failed)} of {len(results)} runs failed; the same command tries them again" if failed else ""
 
 

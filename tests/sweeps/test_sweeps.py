@@ -463,7 +463,7 @@ def test_a_failure_stops_no_other_run_and_ctrl_c_leaves_everything_to_go_on_with
     text = "".join(lines) + rest
     assert process.returncode == 130
     assert "is not a finite number" in text
-    assert "1 runs are left and everything is kept" in text
+    assert "stopped with 1 of 2 runs to do; everything is kept" in text
     good = [path.parent for path in runs.glob("*/*/*/manifest.json") if "1e+30" not in path.read_text()]
     assert len(good) == 1
     assert not is_finished(good[0])
