@@ -11,11 +11,10 @@ from emc.claims.evidence import Evidence, Sample
 from emc.envs.base import Drawn
 from emc.report.aggregate import plot_iqm_bars, plot_profiles
 from emc.report.curves import draw_band, group_runs, middle_half, plot_diagnostics, read_lines
-from emc.report.figures import LIGHT, Look, Theme, looks_of, mark, new_figure, style
+from emc.report.figures import LIGHT, Look, Theme, legend_below, looks_of, mark, new_figure, style
 from emc.report.heatmaps import phases, plot_maps, plot_visit_shares, read_maps
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -29,22 +28,16 @@ def plot_panels(evidence: Evidence, theme: Theme = LIGHT) -> Figure:
     rows = -(-len(panels) // columns)
     names = [*dict.fromkeys(sample.arm.name for sample in evidence)]
     width = max(4.0 * columns, 7.0)
-    across = max(1, min(len(names), int(width / (0.5 + 0.085 * max(map(len, names))))))
+    across = max(1, min(len(names), int(width / (0.7 + 0.085 * max(map(len, names))))))
     figure, every_axes = new_figure(width, 2.9 * rows + 0.25 * -(-len(names) // across), rows, columns, theme)
     looks = _looks(evidence, theme)
-    shown: dict[str, Artist] = {}
     for axes, (title, samples) in zip(every_axes, panels, strict=False):
         _draw_panel(axes, samples, looks, theme, title)
         if evidence.claim.limits is not None:
             axes.set_ylim(*evidence.claim.limits)
-        handles, labels = axes.get_legend_handles_labels()
-        shown |= dict(zip(labels, handles, strict=True))
     for axes in every_axes[len(panels) :]:
         axes.set_axis_off()
-    if shown:
-        figure.legend(
-            [*shown.values()], [*shown], loc="outside lower center", ncols=across, frameon=False, fontsize=10, labelcolor=theme.ink
-        )
+    legend_below(figure, every_axes, across, theme)
     return figure
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from emc.claims.claim import Verdict, VerdictKind
 from emc.claims.evidence import Evidence, Sample
-from emc.report.names import steps_in_words
+from emc.report.names import about, steps_in_words
 from emc.statistics import ahead as chance_of
 from emc.statistics import area, quartiles, steps_to
 
@@ -80,13 +80,19 @@ def ahead(panel: str, ours: str, *theirs: str, measure: Measure = at_the_end) ->
             forth, back = chance_of(mine, yours), chance_of(yours, mine)
             decided = back <= CHANCE or min(len(mine), len(yours)) >= MANY
             kind = VerdictKind.HOLDS if forth <= CHANCE else VerdictKind.FAILS if decided else VerdictKind.UNKNOWN
-            middle = " to ".join(f"{float(np.median(values)):.4g}" for values in (mine, yours))
+            middle = " to ".join(_written(float(np.median(values)), measure) for values in (mine, yours))
             seeds = f"medians of {len(mine)} and {len(yours)}"
             return Verdict(kind, ((panel, f"{ours} against {other} {middle} ({seeds}), by chance {forth:.2g}"),))
 
         return judge
 
     return all_of(*(against(other) for other in theirs))
+
+
+def _written(value: float, measure: Measure) -> str:
+    if measure is sooner:
+        return about(-value) if np.isfinite(value) else "never"
+    return f"{value:.4g}"
 
 
 def comparable(panel: str, ours: str, *theirs: str, within: float = 0.1) -> Judge:

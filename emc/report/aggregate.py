@@ -128,7 +128,7 @@ def plot_profiles(
     style(axes, theme, "Performance profiles", "share of runs that score more", xlabel="score")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_ylim(-0.03, 1.03)
-    legend_below(figure, axes, columns, theme)
+    legend_below(figure, [axes], columns, theme)
     _note(figure, f"{_extent(same)} Bands hold {_interval(samples)}", theme)
     return figure
 

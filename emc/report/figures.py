@@ -18,6 +18,7 @@ from jaxtyping import UInt8
 from emc.report.names import steps_in_words
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -144,11 +145,14 @@ def mark(lines: Sequence[Line2D], looks: Sequence[Look]) -> None:
         line.set(markerfacecolor=look.colour if look.filled else "none", markeredgecolor=look.colour)
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int, theme: Theme) -> None:
-    """What the lines mean, under all axes of a figure, long enough to show dashes."""
-    handles, labels = axes.get_legend_handles_labels()
+def legend_below(figure: Figure, every_axes: Sequence[Axes], columns: int, theme: Theme) -> None:
+    """What the lines mean, each once, under all axes of a figure, long enough to show dashes."""
+    shown: dict[str, Artist] = {}
+    for axes in every_axes:
+        handles, labels = axes.get_legend_handles_labels()
+        shown |= dict(zip(labels, handles, strict=True))
     where: Any = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.4}
-    figure.legend(handles, labels, frameon=False, fontsize=10, labelcolor=theme.ink, **where)
+    figure.legend([*shown.values()], [*shown], frameon=False, fontsize=10, labelcolor=theme.ink, **where)
 
 
 def literal(text: str) -> str:

@@ -172,7 +172,7 @@ def plot_visit_shares(groups: Sequence[Group], theme: Theme = LIGHT) -> Figure:
         style(axes, theme, name[:1].upper() + name[1:], "share of agent-steps")
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
         axes.set_ylim(bottom=0.0)
-    legend_below(figure, every_axes[0], columns, theme)
+    legend_below(figure, every_axes, columns, theme)
     return figure
 
 

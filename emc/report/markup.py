@@ -8,7 +8,6 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from emc.report.figures import DARK, LIGHT, Theme, as_png, as_svg, colour_of
-from emc.report.names import steps_in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,8 +53,3 @@ def between(numbers: Sequence[float], written: Callable[[float], str] = "{:,}".f
     """The smallest and the largest of some numbers."""
     low, high = written(min(numbers)), written(max(numbers))
     return low if low == high else f"{low}–{high}"
-
-
-def about(steps: float) -> str:
-    """Steps to three digits."""
-    return steps_in_words(float(f"{steps:.3g}"))

@@ -152,6 +152,11 @@ def steps_in_words(steps: float) -> str:
     return f"{steps / 1e6:g}M" if abs(steps) >= 1e6 else f"{steps / 1e3:g}k" if abs(steps) >= 1e3 else f"{steps:g}"
 
 
+def about(steps: float) -> str:
+    """Steps to three digits."""
+    return steps_in_words(float(f"{steps:.3g}"))
+
+
 def count(number: int, noun: str) -> str:
     """So many of something."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -91,6 +91,11 @@ def test_ahead_may_be_asked_of_speed() -> None:
         assert kind(ahead("grid", "vdn", "emc-vdn", measure=measure)(found)) is FAILS
     np.testing.assert_array_equal(sooner(fast), [-2_000.0] * 3)
     np.testing.assert_array_equal(sooner(found.samples["grid"]["qmix"]), [-np.inf] * 3)  # never is later than everything
+    said = [fact for _, fact in ahead("grid", "emc-vdn", "vdn", "qmix", measure=sooner)(found).facts]
+    assert said == [
+        "emc-vdn against vdn 2k to 6k (medians of 3 and 3), by chance 0.05",
+        "emc-vdn against qmix 2k to never (medians of 3 and 3), by chance 0.05",
+    ]
     # From 0 to 1 in a straight line between the tests at 1k and 2k, then 1: half of 1k of 10k is lost there, and 1k before it.
     np.testing.assert_allclose(along_the_way(fast), [0.85] * 3)
 
