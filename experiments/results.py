@@ -40,7 +40,8 @@ This page is written by `python experiments/results.py page` from the raw lines 
 readings, and a test fails when page and data disagree. Each section is a claim that `emc reproduce` runs; *small* and *paper* are its
 budgets. A score is the mean of a seed's last five tests at the end of the budget, and tables show its median over seeds with the
 quartiles. A method wins where the median is at least 0.9, on a scale where 1 is the best there is; one is ahead of another if chance
-alone would put it as far ahead in one case of twenty at most."""
+alone would put it as far ahead in one case of twenty at most. *Held* is for three tests in a row, of which a later one may fall short
+again."""
 
 
 # --------------------------------------------------------------------------------------------------------------------- data

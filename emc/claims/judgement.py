@@ -80,19 +80,20 @@ def ahead(panel: str, ours: str, *theirs: str, measure: Measure = at_the_end) ->
             forth, back = chance_of(mine, yours), chance_of(yours, mine)
             decided = back <= CHANCE or min(len(mine), len(yours)) >= MANY
             kind = VerdictKind.HOLDS if forth <= CHANCE else VerdictKind.FAILS if decided else VerdictKind.UNKNOWN
-            middle = " to ".join(_written(float(np.median(values)), measure) for values in (mine, yours))
-            seeds = f"medians of {len(mine)} and {len(yours)}"
-            return Verdict(kind, ((panel, f"{ours} against {other} {middle} ({seeds}), by chance {forth:.2g}"),))
+            first, second = (f"{name} {_middle(values, measure)}" for name, values in ((ours, mine), (other, yours)))
+            return Verdict(kind, ((panel, f"{first}, {second} (medians of {len(mine)} and {len(yours)}), by chance {forth:.2g}"),))
 
         return judge
 
     return all_of(*(against(other) for other in theirs))
 
 
-def _written(value: float, measure: Measure) -> str:
+def _middle(values: Sequence[float], measure: Measure) -> str:
+    """The median in words; where half of an even number of seeds never get there, it is never."""
+    median = float(np.median(values))
     if measure is sooner:
-        return about(-value) if np.isfinite(value) else "never"
-    return f"{value:.4g}"
+        return about(-median) if np.isfinite(median) else "never"
+    return f"{median:.4g}"
 
 
 def comparable(panel: str, ours: str, *theirs: str, within: float = 0.1) -> Judge:

@@ -289,8 +289,7 @@ def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) 
     if winnable:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.set_ylim(-0.03, 1.03)
-    if drawn:
-        legend_below(figure, [axes], columns, theme)
+    legend_below(figure, [axes], columns, theme)
     return figure
 
 

@@ -151,6 +151,8 @@ def legend_below(figure: Figure, every_axes: Sequence[Axes], columns: int, theme
     for axes in every_axes:
         handles, labels = axes.get_legend_handles_labels()
         shown |= dict(zip(labels, handles, strict=True))
+    if not shown:
+        return
     where: Any = {"loc": "outside lower center", "ncols": columns, "handlelength": 3.4}
     figure.legend([*shown.values()], [*shown], frameon=False, fontsize=10, labelcolor=theme.ink, **where)
 

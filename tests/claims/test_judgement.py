@@ -93,9 +93,11 @@ def test_ahead_may_be_asked_of_speed() -> None:
     np.testing.assert_array_equal(sooner(found.samples["grid"]["qmix"]), [-np.inf] * 3)  # never is later than everything
     said = [fact for _, fact in ahead("grid", "emc-vdn", "vdn", "qmix", measure=sooner)(found).facts]
     assert said == [
-        "emc-vdn against vdn 2k to 6k (medians of 3 and 3), by chance 0.05",
-        "emc-vdn against qmix 2k to never (medians of 3 and 3), by chance 0.05",
+        "emc-vdn 2k, vdn 6k (medians of 3 and 3), by chance 0.05",
+        "emc-vdn 2k, qmix never (medians of 3 and 3), by chance 0.05",
     ]
+    halves = evidence(emc_vdn=(1.0, 1.0, 0.0, 0.0), vdn=(0.0,) * 4)
+    assert ahead("grid", "emc-vdn", "vdn", measure=sooner)(halves).facts[0][1].startswith("emc-vdn never, vdn never (medians of 4 and 4)")
     # From 0 to 1 in a straight line between the tests at 1k and 2k, then 1: half of 1k of 10k is lost there, and 1k before it.
     np.testing.assert_allclose(along_the_way(fast), [0.85] * 3)
 
@@ -115,7 +117,7 @@ def test_no_difference_among_many_seeds_contradicts_and_among_few_does_not_decid
 
 def test_numbers_keep_their_sign() -> None:
     verdict = ahead("grid", "emc-vdn", "vdn")(evidence(emc_vdn=(-0.1,) * 3, vdn=(-0.8,) * 3))
-    assert "-0.1 to -0.8" in verdict.numbers
+    assert "emc-vdn -0.1, vdn -0.8" in verdict.numbers
 
 
 def test_one_that_holds_is_enough_for_any() -> None:

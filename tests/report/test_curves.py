@@ -27,7 +27,7 @@ from emc.report.curves import (
     scores,
     task_title,
 )
-from emc.report.figures import DARK, LIGHT, LOOKS, Theme, as_png, as_svg, colour_of, look_of, looks_of
+from emc.report.figures import DARK, LIGHT, LOOKS, Theme, as_png, as_svg, colour_of, legend_below, look_of, looks_of, new_figure
 from emc.report.names import configuration, in_words
 from emc.report.tasks import best_of, headline, task_section
 from emc.runs import RunDirectory
@@ -332,6 +332,17 @@ def test_diagnostics_show_curiosity_and_memory_where_there_are_any() -> None:
         drawn = {str(line.get_label()): float(np.asarray(line.get_ydata())[0]) for line in shown[title].lines}
         assert {name: value for name, value in drawn.items() if not name.startswith("_")} == {name: v for name, (_, v) in lines.items()}
         assert shown[title].get_legend() is not None
+
+
+def test_a_legend_names_the_lines_of_all_axes_once_each() -> None:
+    figure, (left, right) = new_figure(6.0, 3.0, 1, 2, LIGHT)
+    legend_below(figure, [left, right], 3, LIGHT)
+    assert not figure.legends  # nothing is drawn yet
+    for axes, names in ((left, "ab"), (right, "bc")):
+        for name in names:
+            axes.plot([0, 1], [0, 1], label=name)
+    legend_below(figure, [left, right], 3, LIGHT)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "c"]
 
 
 def test_importing_the_report_loads_no_plotting() -> None:
