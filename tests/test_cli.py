@@ -181,7 +181,4 @@ def test_an_environment_with_other_fields_is_still_of_its_task() -> None:
 
 @pytest.mark.parametrize("words", [["--trust"], ["--trust", "nowhere:Thing"]])
 def test_trust_alone_is_no_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(words)
-    assert stop.value.code == 2
-    assert capsys.readouterr().err == "emc: a command is expected beside --trust module:Class. See emc --help\n"
+    assert said(words, capsys) == (2, "emc: a command is expected beside --trust module:Class. See emc --help\n")

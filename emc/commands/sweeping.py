@@ -111,18 +111,13 @@ def _engine_of(flags: SweepFlags | ReproduceFlags, dry: bool) -> Any:
 
 def _grouped(jobs: Sequence[Any], engine: Any, flags: SweepFlags | ReproduceFlags, wish: bool | None = None) -> Sequence[Any]:
     """Seeds in runs of their own or side by side, as flags say, or else the file, or else as is faster here."""
-    from emc.sweeps import LocalEngine, Survey, grouped, seeds_in_one_run
-    from emc.training.plan import available_bytes
+    from emc.sweeps import Survey, grouped, seeds_in_one_run
 
-    accelerator = engine.accelerator if isinstance(engine, LocalEngine) else None
     if flags.together == "no":
         return jobs
-    faster = accelerator is not None
-    if not (flags.together == "yes" or (faster if wish is None else wish)):
-        return grouped(jobs, Survey(flags.runs), lambda job: 1)
-    memory = accelerator.memory if accelerator else available_bytes() or 0
-    room = engine.workers if isinstance(engine, LocalEngine) else 1
-    return grouped(jobs, Survey(flags.runs), lambda job: seeds_in_one_run(job, memory // room))
+    together = flags.together == "yes" or (engine.faster_together() if wish is None else wish)
+    memory = engine.memory() if together else 0
+    return grouped(jobs, Survey(flags.runs), lambda job: seeds_in_one_run(job, memory) if together else 1)
 
 
 def _sweep_of(file: list[str], flags: SweepFlags, common: list[str]) -> Any:

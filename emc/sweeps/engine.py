@@ -20,6 +20,7 @@ from emc.runs.directory import new_name
 from emc.runs.lock import Lock
 from emc.runs.session import interruptible
 from emc.sweeps.jobs import Job, State, Survey, steps_of
+from emc.training.plan import available_bytes
 
 LOOK_SECONDS = 0.5
 MOST_LOSSES = 5  # of the workers of one run, without getting any further
@@ -81,6 +82,14 @@ class Engine(Protocol):
     def room(self) -> int:
         """How many runs there are to be at a time, now."""
         ...
+
+    def faster_together(self) -> bool:
+        """Whether seeds side by side in one run take less time there than each in a run of its own."""
+        return False
+
+    def memory(self) -> int:
+        """Bytes that one run may have there: as many as this machine has, if nothing else is known; 0 where that cannot be told."""
+        return available_bytes() or 0
 
     def begin(self, order: Order, place: int) -> Attempt:
         """Begin or go on with a run, in the lowest place that is free."""

@@ -32,6 +32,14 @@ class LocalEngine(Engine):
         """As many as were asked for."""
         return self.workers
 
+    def faster_together(self) -> bool:
+        """On an accelerator, which one seed does not fill."""
+        return self.accelerator is not None
+
+    def memory(self) -> int:
+        """A share of what there is."""
+        return (self.accelerator.memory if self.accelerator else super().memory()) // self.workers
+
     def begin(self, order: Order, place: int) -> Attempt:
         """A process on a core of its own, or on the accelerator."""
         child = Child(order)
