@@ -47,6 +47,7 @@ class Method:
     updates_per_episode: int = 1  # gradient steps for each collected episode, whatever the number of parallel environments
     episodes_per_update: int = 1  # collected episodes for each of those gradient steps
     target_interval: int = 200  # gradient steps between copies to the target
+    lanes: int = 0  # that a batch's episodes are laid end to end in; 0: as suits the machine. It changes speed and rounding, nothing else
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.gamma <= 1.0:
@@ -57,6 +58,7 @@ class Method:
                 raise UserError(f"{name}={value} must be a number above 0")
         for name in ("batch_episodes", "replay_episodes", "updates_per_episode", "episodes_per_update", "target_interval"):
             check_size(name, vars(self)[name], "choose a smaller or larger one", low=1)
+        check_size("lanes", self.lanes, "0 leaves the choice to emc", low=0)
         if reason := self.loss.refuse(self.mixer) or self.policy.refuse(self.epsilon.restart_at):
             raise UserError(reason)
         if self.batch_episodes > self.replay_episodes:

@@ -11,9 +11,11 @@ import abc
 import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from emc.lanes import Lanes
 from emc.names import check_size
 from emc.types import AgentValues, EnvSpec, Episodes, Unroll
 
@@ -107,8 +109,14 @@ class Policy(Part):
     ) -> Step:
         """Values at one moment; `previous` is the last action, -1 before the first."""
 
+    def inputs(self, obs: Shaped[Array, "*B N O"], previous: Int[Array, "*B N"], n_actions: int) -> Float[Array, "*B N I"]:
+        """What its networks read: each agent's observation, its previous action as one-hot (zeros for -1), its id as one-hot."""
+        n_agents = obs.shape[-2]
+        identity = jnp.broadcast_to(jnp.eye(n_agents), (*obs.shape[:-1], n_agents))
+        return jnp.concatenate([obs.astype(jnp.float32), jax.nn.one_hot(previous, n_actions), identity], axis=-1)
+
     @abc.abstractmethod
-    def unroll(self, net: PyTree, state: PyTree, episodes: Episodes) -> Unroll:
+    def unroll(self, net: PyTree, state: PyTree, batch: Lanes) -> Unroll:
         """Values along whole episodes."""
 
     def mixer_spec(self, spec: EnvSpec) -> EnvSpec:
@@ -116,7 +124,7 @@ class Policy(Part):
         return spec
 
     def auxiliary_loss(
-        self, online: Seen, target: Seen, state: PyTree, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+        self, online: Seen, target: Seen, state: PyTree, batch: Lanes, reward: Float[Array, "M W"], gamma: float
     ) -> tuple[Float[Array, ""], Metrics]:
         """What is minimised beside the team's value; differentiable in `online` only."""
         return jnp.zeros(()), {}
@@ -125,7 +133,7 @@ class Policy(Part):
         """See freshly collected episodes."""
         return state
 
-    def learn(self, state: PyTree, batch: Episodes, env_steps: Int[Array, ""]) -> tuple[PyTree, Metrics]:
+    def learn(self, state: PyTree, batch: Lanes, env_steps: Int[Array, ""]) -> tuple[PyTree, Metrics]:
         """One step of learning by other means."""
         return state, {}
 
@@ -141,13 +149,13 @@ class Actors(eqx.Module):
     net: PyTree
     state: PyTree
 
-    def unroll(self, episodes: Episodes) -> Unroll:
+    def unroll(self, batch: Lanes) -> Unroll:
         """Their values along whole episodes."""
-        return self.policy.unroll(self.net, self.state, episodes)
+        return self.policy.unroll(self.net, self.state, batch)
 
-    def unroll_with(self, net: PyTree, episodes: Episodes) -> Unroll:
+    def unroll_with(self, net: PyTree, batch: Lanes) -> Unroll:
         """The values that other weights would give them."""
-        return self.policy.unroll(net, self.state, episodes)
+        return self.policy.unroll(net, self.state, batch)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,8 +174,8 @@ class Mixer(Part):
 class Recollection(eqx.Module):
     """What the memory says about the transitions of a batch."""
 
-    target: Float[Array, "B T"]  # r + gamma * H(s')
-    known: Bool[Array, "B T"]  # whether H(s') was found
+    target: Float[Array, "M W"]  # r + gamma * H(s')
+    known: Bool[Array, "M W"]  # whether H(s') was found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +196,7 @@ class Memory(Part):
         """Write the returns of freshly collected episodes (Eq. 6)."""
 
     @abc.abstractmethod
-    def recall(self, state: PyTree, batch: Episodes, gamma: float) -> tuple[PyTree, Recollection]:
+    def recall(self, state: PyTree, batch: Lanes, gamma: float) -> tuple[PyTree, Recollection]:
         """Look up the states that the batch's transitions led to (Eq. 7); looking refreshes what is found."""
 
     @abc.abstractmethod
@@ -199,10 +207,10 @@ class Memory(Part):
 class Fit(eqx.Module):
     """How well values fit their targets, per step."""
 
-    loss: Float[Array, "B T K"]
-    q: Float[Array, "B T K"]  # the value that is being fitted
-    error: Float[Array, "B T K"]  # its temporal-difference error
-    regulariser: Float[Array, "B T"]
+    loss: Float[Array, "M W K"]
+    q: Float[Array, "M W K"]  # the value that is being fitted
+    error: Float[Array, "M W K"]  # its temporal-difference error
+    regulariser: Float[Array, "M W"]
     report: Metrics = eqx.field(default_factory=dict)  # what the loss has to say of its terms
 
 
@@ -220,7 +228,7 @@ class ValueLoss(Part):
 
     @abc.abstractmethod
     def __call__(
-        self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+        self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Lanes, reward: Float[Array, "M W"], gamma: float
     ) -> Fit:
         """Errors along whole episodes; differentiable in `online` only. `actors` unroll what the loss adds of its own."""
 
@@ -235,6 +243,6 @@ class Curiosity(Part):
 
     @abc.abstractmethod
     def learn(
-        self, state: PyTree, batch: Episodes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
-    ) -> tuple[PyTree, Float[Array, "B T"], Metrics]:
+        self, state: PyTree, batch: Lanes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
+    ) -> tuple[PyTree, Float[Array, "M W"], Metrics]:
         """One gradient step; also the bonus of each step, already weighted, as it was before the step."""

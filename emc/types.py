@@ -2,7 +2,7 @@
 
 Legend: `B` episodes, `T` steps, `T1 = T + 1` moments around them, `N` agents, `A` actions, `O` observation, `S` state, `H` hidden,
 `K` values per step (1 for a team value, N for independent learners), `X` context (what a policy tells its mixer beside the state),
-`R C` rows and columns of a map.
+`R C` rows and columns of a map; `M` moments along `W` lanes, the layout that learning works on (`lanes`).
 What belongs to step t has T entries; what surrounds it has T1.
 """
 
@@ -107,11 +107,11 @@ class AgentValues(eqx.Module):
 
 
 class Unroll(eqx.Module):
-    """A policy run over whole episodes."""
+    """A policy run along lanes: `M` moments of `W` lanes (see `lanes`)."""
 
-    q: Float[Array, "*B T1 N A"]
-    hidden: Float[Array, "*B T1 N H"]
-    context: Float[Array, "*B T1 X"]  # what the mixer reads beside the state; nothing for most
+    q: Float[Array, "M W N A"]
+    hidden: Float[Array, "M H W N"]  # features first, as recurrent networks have it
+    context: Float[Array, "M W X"]  # what the mixer reads beside the state; nothing for most
 
 
 @jax.custom_batching.custom_vmap
@@ -126,11 +126,6 @@ def shared_maximum(value: Int[Array, ""]) -> Int[Array, ""]:
 @shared_maximum.def_vmap
 def _shared_maximum_of_all(size: int, batched: list[bool], value: Int[Array, " K"]) -> tuple[Int[Array, ""], bool]:
     return shared_maximum(jnp.max(value)), False
-
-
-def longest(episodes: Episodes) -> Int[Array, ""]:
-    """Steps of the longest episode, over everything that is computed side by side."""
-    return shared_maximum(jnp.max(episodes.length))
 
 
 def masked_mean(values: Float[Array, "..."], mask: Bool[Array, "..."] | Float[Array, "..."]) -> Float[Array, ""]:

@@ -17,7 +17,8 @@ SOURCES = sorted((ROOT / "emc").rglob("*.py"))
 # Each stage may import from the stages before it and from its own package, never sideways.
 STAGES = (
     {"errors"},
-    {"types", "names", "child"},
+    {"types", "names", "child", "allocator"},
+    {"lanes"},
     {"parts", "nets", "schedules", "optimisers", "envs", "statistics"},
     {"mixers", "sampling"},
     {"policies"},

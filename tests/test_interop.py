@@ -17,7 +17,7 @@ from emc.methods import METHODS, Method
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
 from emc.parts import Mixer
 from emc.policies import Maven, RecurrentQ
-from tests.twins import SPEC, agent_values, assert_close, bits, filled, quick
+from tests.twins import SPEC, agent_values, assert_close, bits, by_moment, filled, laid, quick
 
 GOLDEN = Path(__file__).parent / "golden" / "emc_vdn_one_update.npz"
 MIXERS: dict[str, Mixer] = {
@@ -149,7 +149,10 @@ def test_the_released_agents_values_follow_from_its_weights() -> None:
     batch = episodes_from_pymarl(**raw)
     policy, spec = RecurrentQ(hidden=64), dataclasses.replace(SPEC, n_agents=3, n_actions=5, obs_size=11)
     net = from_torch(filled(lambda key: policy.init_net(key, spec), 0), weights)
-    assert_close(quick(policy.unroll)(net, (), batch).q, agent_values(weights, batch), 1e-5)
+    lanes = laid(batch, 3)
+    seen = np.arange(batch.obs.shape[1]) <= np.asarray(batch.length)[:, None]
+    q = by_moment(lanes, quick(policy.unroll)(net, (), lanes).q)
+    assert_close(q, agent_values(weights, batch) * seen[..., None, None], 1e-5)
 
 
 METHOD = Method(policy=POLICY, mixer=MIXERS["qmix"], curiosity=ValueCuriosity())

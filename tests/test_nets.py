@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import hypothesis
 import hypothesis.strategies as st
 import jax
@@ -11,8 +14,9 @@ import pytest
 from jax import lax
 
 from emc.interop import to_torch
-from emc.nets import GRU, MLP, AgentNet, Linear, agent_inputs
+from emc.nets import GRU, MLP, AgentNet, Linear, Trunk
 from emc.policies import RecurrentQ
+from emc.types import shared_maximum
 from tests import twins
 from tests.twins import assert_close, assert_trees_close, quick
 
@@ -27,11 +31,18 @@ def random(seed: int, *shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
-def plain_unroll(net: AgentNet, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Linear, ReLU, PyTorch's equations in a plain scan (gates in the order reset, update, new), linear."""
+def beginnings(seed: int, *front: int) -> jax.Array:
+    """Where episodes begin: at the first moment of every row, and now and then after it."""
+    return jnp.asarray(np.random.default_rng(seed).random((*front, TIME, ROWS)) < 0.25).at[..., 0, :].set(True)
+
+
+def plain_unroll(net: AgentNet, x: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Linear, ReLU, PyTorch's equations in a plain scan (gates in the order reset, update, new), linear; from zeros in each episode."""
     gru = net.memory
 
-    def step(h: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def step(h: jax.Array, at: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        x, begins = at
+        h = jnp.where(begins[:, None], 0.0, h)
         from_input = jnp.einsum("ri,ghi->grh", x, gru.input_weight) + gru.input_bias[:, None]
         from_hidden = jnp.einsum("rk,ghk->grh", h, gru.hidden_weight) + gru.hidden_bias[:, None]
         r, z = jax.nn.sigmoid(from_input[:2] + from_hidden[:2])
@@ -40,8 +51,8 @@ def plain_unroll(net: AgentNet, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return h, h
 
     encoded = jnp.maximum(x @ net.encode.weight.T + net.encode.bias, 0.0)
-    hidden = lax.scan(step, jnp.zeros((x.shape[1], gru.hidden_weight.shape[-1])), encoded)[1]
-    return hidden, hidden @ net.decode.weight.T + net.decode.bias
+    hidden = lax.scan(step, jnp.zeros((x.shape[1], gru.hidden_weight.shape[-1])), (encoded, first))[1]
+    return jnp.moveaxis(hidden, 1, 2), hidden @ net.decode.weight.T + net.decode.bias
 
 
 def test_a_gru_step_follows_pytorchs_equations() -> None:
@@ -72,69 +83,122 @@ def test_the_update_gate_keeps_the_old_state_when_open() -> None:
 
 def test_the_agent_is_linear_relu_gru_linear_along_time() -> None:
     net, x = agent(), random(4, TIME, ROWS, INPUT)
-    weights, h = to_torch(net), np.zeros((ROWS, HIDDEN))
-    hidden, out = quick(AgentNet.unroll)(net, x, jnp.int32(TIME))
+    weights, h, first = to_torch(net), np.zeros((ROWS, HIDDEN)), beginnings(4)
+    hidden, out = quick(AgentNet.unroll)(net, x, first, jnp.int32(TIME))
+    assert np.any(first[1:])
     for t in range(TIME):
+        h = np.where(np.asarray(first[t])[:, None], 0.0, h)  # a new episode remembers nothing
         h = twins.gru(weights, np.maximum(twins.linear(weights, "fc1", np.asarray(x[t])), 0.0), h)
-        assert_close(hidden[t], h, 1e-5)
+        assert_close(hidden[t].T, h, 1e-5)
         assert_close(out[t], twins.linear(weights, "fc2", h), 1e-5)
 
 
 def test_unrolling_equals_repeated_steps_from_zeros() -> None:
     net, x, h = agent(1), random(3, TIME, ROWS, INPUT), jnp.zeros((ROWS, HIDDEN))
-    hidden, out = quick(AgentNet.unroll)(net, x, jnp.int32(TIME))
+    hidden, out = quick(AgentNet.unroll)(net, x, jnp.zeros((TIME, ROWS), bool).at[0].set(True), jnp.int32(TIME))
     step = quick(AgentNet.step)
     for t in range(TIME):
         h, q = step(net, x[t], h)
-        assert_close(hidden[t], h, 1e-5)
+        assert_close(hidden[t].T, h, 1e-5)
         assert_close(out[t], q, 1e-5)
 
 
-def weighted_sum(unrolled: tuple[jax.Array, jax.Array], weights: tuple[jax.Array, jax.Array], moments: jax.Array) -> jax.Array:
+def weighted_sum(unrolled: tuple[jax.Array, ...], weights: tuple[jax.Array, ...], moments: jax.Array) -> jax.Array:
     """Something that reads all hidden states and outputs before a moment, and nothing after."""
     read = (jnp.arange(TIME) < moments)[:, None, None]
     return sum(jnp.sum(read * weight * track) for weight, track in zip(weights, unrolled, strict=True))
 
 
-@quick
-def both_gradients(net: AgentNet, x: jax.Array, weights: tuple[jax.Array, jax.Array], moments: jax.Array) -> tuple[AgentNet, AgentNet]:
+Weights = tuple[jax.Array, jax.Array]
+
+
+@functools.partial(quick, static_argnums=5)
+def both_gradients(
+    net: AgentNet, x: jax.Array, first: jax.Array, weights: Weights, moments: jax.Array, reads: tuple[int, ...] = (0, 1)
+) -> tuple[AgentNet, AgentNet]:
     """How such a sum depends on every weight of the net: by the package's derivative, and by JAX's of the plain scan."""
-    ours = jax.grad(lambda net: weighted_sum(net.unroll(x, moments), weights, moments))(net)
-    return ours, jax.grad(lambda net: weighted_sum(plain_unroll(net, x), weights, moments))(net)
+
+    def gradient(unroll: Callable[..., Weights], *asked: jax.Array) -> AgentNet:
+        def total(net: AgentNet) -> jax.Array:
+            tracks = unroll(net, x, first, *asked)
+            return weighted_sum(tuple(tracks[i] for i in reads), tuple(weights[i] for i in reads), moments)
+
+        return jax.grad(total)(net)
+
+    return gradient(AgentNet.unroll, moments), gradient(plain_unroll)
 
 
-def numbers(seed: int, *front: int) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    sizes = (INPUT, HIDDEN, ACTIONS)
-    x, *weights = (random(seed + i, *front, TIME, ROWS, size) for i, size in enumerate(sizes))
+def numbers(seed: int, *front: int) -> tuple[jax.Array, Weights]:
+    shapes = ((ROWS, INPUT), (HIDDEN, ROWS), (ROWS, ACTIONS))
+    x, *weights = (random(seed + i, *front, TIME, *shape) for i, shape in enumerate(shapes))
     return x, tuple(weights)
 
 
 @hypothesis.settings(max_examples=30, deadline=None)
-@hypothesis.given(seed=st.integers(0, 10_000), size=st.sampled_from([0.1, 0.5, 2.0]), moments=st.integers(1, TIME))
-def test_the_derivative_of_unroll_is_that_of_a_plain_scan(seed: int, size: float, moments: int) -> None:
+@hypothesis.given(
+    seed=st.integers(0, 10_000),
+    size=st.sampled_from([0.1, 0.5, 2.0]),
+    moments=st.integers(1, TIME),
+    reads=st.sampled_from([(0, 1), (0,), (1,)]),  # both, the hidden states alone, the outputs alone
+)
+def test_the_derivative_of_unroll_is_that_of_a_plain_scan_that_begins_anew_with_each_episode(
+    seed: int, size: float, moments: int, reads: tuple[int, ...]
+) -> None:
     with jax.enable_x64(True):  # large weights make the unroll chaotic: in double precision the two agree all the same
         (x, weights), net = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), (numbers(seed), agent(seed, size)))
-        ours, plain = both_gradients(net, x, weights, jnp.int32(moments))
+        ours, plain = both_gradients(net, x, beginnings(seed), weights, jnp.int32(moments), reads)
         assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(ours))
         assert_trees_close(ours, plain, 1e-9)
 
 
 def test_the_derivative_in_single_precision_is_as_good_as_that_of_a_plain_scan() -> None:
     for seed in range(5):
-        ours, plain = both_gradients(agent(seed), *numbers(seed), jnp.int32(TIME))
+        x, weights = numbers(seed)
+        ours, plain = both_gradients(agent(seed), x, beginnings(seed), weights, jnp.int32(TIME))
         assert_trees_close(ours, plain, 1e-5)
+
+
+@quick
+def trunk_gradient(net: AgentNet, x: jax.Array, first: jax.Array, weights: jax.Array, moments: jax.Array) -> Trunk:
+    return jax.grad(lambda trunk: weighted_sum((trunk.unroll(x, first, moments),), (weights,), moments))(Trunk(net.encode, net.memory))
+
+
+def test_a_trunk_is_an_agent_without_its_last_layer() -> None:
+    net, (x, weights), first, moments = agent(2), numbers(2), beginnings(2), jnp.int32(9)
+    hidden = quick(Trunk.unroll)(Trunk(net.encode, net.memory), x, first, moments)
+    np.testing.assert_array_equal(hidden, quick(AgentNet.unroll)(net, x, first, moments)[0])
+    expected = both_gradients(net, x, first, weights, moments, (0,))[1]
+    assert_trees_close(trunk_gradient(net, x, first, weights[0], moments), Trunk(expected.encode, expected.memory), 1e-5)
+
+
+@quick
+def reach(net: AgentNet, x: jax.Array, first: jax.Array) -> jax.Array:
+    """Which moments' outputs change when the inputs of each moment do."""
+    change = jnp.eye(TIME + 1)[:, :-1, None, None]  # the last changes nothing
+    out = jax.vmap(lambda more: net.unroll(x + more, first, jnp.int32(TIME))[1])(change)
+    return jnp.any(out[:-1] != out[-1], axis=-1)
+
+
+def test_episodes_in_one_lane_know_nothing_of_each_other() -> None:
+    first = beginnings(5)
+    episode = np.cumsum(np.asarray(first), axis=0)
+    together = episode[None] == episode[:, None]
+    later = np.arange(TIME)[:, None] <= np.arange(TIME)
+    touched = np.asarray(reach(agent(5), random(5, TIME, ROWS, INPUT), first))
+    np.testing.assert_array_equal(touched, together & later[..., None])
 
 
 def test_the_derivative_is_the_same_under_vmap_over_nets_and_lengths() -> None:
     nets = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(agent(seed) for seed in range(3)))
-    (x, weights), moments = numbers(6, 3), jnp.array([2, TIME, 9])
+    (x, weights), first, moments = numbers(6, 3), beginnings(6, 3), jnp.array([2, TIME, 9])
 
-    def gradient(net: AgentNet, x: jax.Array, weights: tuple[jax.Array, jax.Array], moments: jax.Array) -> AgentNet:
-        return jax.grad(lambda net: weighted_sum(net.unroll(x, moments), weights, moments))(net)
+    def gradient(net: AgentNet, x: jax.Array, first: jax.Array, weights: Weights, moments: jax.Array) -> AgentNet:
+        shared = shared_maximum(moments)  # as lanes have it: all seeds go as far as the longest
+        return jax.grad(lambda net: weighted_sum(net.unroll(x, first, shared), weights, moments))(net)
 
-    together = quick(jax.vmap(gradient))(nets, x, weights, moments)
+    together = quick(jax.vmap(gradient))(nets, x, first, weights, moments)
     for i in range(3):
-        one = jax.tree.map(lambda leaf: leaf[i], (nets, x, weights))  # noqa: B023
+        one = jax.tree.map(lambda leaf: leaf[i], (nets, x, first, weights))  # noqa: B023
         assert_trees_close(jax.tree.map(lambda leaf: leaf[i], together), both_gradients(*one, moments[i])[1], 1e-5)  # noqa: B023
 
 
@@ -144,7 +208,8 @@ def test_what_lies_beyond_the_asked_moments_changes_nothing_before_them(moments:
     net, x = agent(), random(9, TIME, ROWS, INPUT)
     other = jnp.where(np.arange(TIME)[:, None, None] < moments, x, 100.0)
     unroll = quick(AgentNet.unroll)
-    for ours, garbled in zip(unroll(net, x, jnp.int32(moments)), unroll(net, other, jnp.int32(moments)), strict=True):
+    first = beginnings(9)
+    for ours, garbled in zip(*(unroll(net, inputs, first, jnp.int32(moments)) for inputs in (x, other)), strict=True):
         np.testing.assert_array_equal(np.asarray(ours)[:moments], np.asarray(garbled)[:moments])
 
 
@@ -194,16 +259,17 @@ def test_an_mlp_has_relu_between_its_layers_and_none_at_the_end() -> None:
 def test_an_agent_reads_its_observation_then_its_previous_action_then_its_id() -> None:
     obs = jnp.array([[True, False], [False, True]])
     expected = [[1, 0, 0, 0, 1, 1, 0], [0, 1, 0, 0, 0, 0, 1]]  # agent 1 has not acted yet
-    inputs = agent_inputs(obs, jnp.array([2, -1]), n_actions=3)
+    inputs = RecurrentQ().inputs(obs, jnp.array([2, -1]), n_actions=3)
     assert inputs.dtype == jnp.float32
     np.testing.assert_array_equal(inputs, expected)
 
 
 def test_a_policys_unroll_reads_each_episode_as_its_agents_did_while_playing() -> None:
     policy, lengths = RecurrentQ(hidden=8), [8, 2, 5]
-    episodes = twins.random_episodes(0, lengths, steps=12)  # padding beyond the longest, whose last moment opens a new chunk
+    episodes = twins.random_episodes(0, lengths, steps=12)  # padding beyond the longest
+    lanes = twins.laid(episodes)
     net = twins.filled(lambda key: policy.init_net(key, twins.SPEC), 0)
-    run, expected = quick(policy.unroll)(net, (), episodes), twins.agent_values(to_torch(net), episodes)
+    run, expected = twins.run_by_moment(lanes, quick(policy.unroll)(net, (), lanes)), twins.agent_values(to_torch(net), episodes)
     assert run.hidden.shape == (3, 13, 2, 8)
     for b, length in enumerate(lengths):
         assert_close(run.q[b, : length + 1], expected[b, : length + 1], 1e-5)
@@ -213,7 +279,7 @@ def test_a_policys_unroll_reads_each_episode_as_its_agents_did_while_playing() -
     carry, previous = begin(episodes.state[:, 0]), jnp.full((3, 2), -1)
     for t in range(9):
         decision = step(carry, episodes.obs[:, t], episodes.available[:, t], previous)
-        carry = decision.carry
-        assert_close(decision.q, run.q[:, t], 1e-5)
-        assert_close(carry, run.hidden[:, t], 1e-5)
+        carry, there = decision.carry, t <= np.array(lengths)
+        assert_close(decision.q[there], run.q[:, t][there], 1e-5)
+        assert_close(carry[there], run.hidden[:, t][there], 1e-5)
         previous = episodes.action[:, t]

@@ -12,10 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from emc.parts import Actors, Fit, Mixer, Nets, Policy, Seen, Step, ValueLoss
+from emc.lanes import Lanes, lay_episodes
+from emc.losses.fitting import ValueFunction, ValueState
+from emc.parts import Actors, Fit, Metrics, Mixer, Nets, Policy, Seen, Step, ValueLoss
+from emc.policies import RecurrentQ
+from emc.training.packing import Packed, lengths, unpack
 from emc.types import EnvSpec, Episodes, Timestep, Unroll
 
 SPEC = EnvSpec(n_agents=2, n_actions=3, obs_size=4, state_size=9, episode_limit=4, unit_size=3)
+LOUD = 50.0  # stands where a lane has no episode, so that whoever reads it there is found out
 # LLVM's optimiser off: a test runs a program once or twice, so the time that it takes to compile is what counts.
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True})
 
@@ -102,6 +107,71 @@ def only_agent(episodes: Episodes, agent: int) -> Episodes:
     return dataclasses.replace(episodes, **tracks)
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def laid(episodes: Episodes, lanes: int = 2, policy: Policy = RecurrentQ()) -> Lanes:
+    """The episodes in lanes, by default so few that several episodes share one."""
+    actions = episodes.available.shape[-1]
+    return lay_episodes(episodes, min(lanes, episodes.reward.shape[0]), functools.partial(policy.inputs, n_actions=actions))
+
+
+def along_steps(lanes: Lanes, values: Any) -> jax.Array:
+    """What padded rows hold of steps, along the lanes; what is padding in them is no less loud at the moments without a step."""
+    values = jnp.asarray(values)
+    return values[jnp.minimum(lanes.episode, values.shape[0] - 1), jnp.minimum(lanes.time, values.shape[1] - 1)]
+
+
+def unpacked(spec: EnvSpec, packed: Packed) -> Episodes:
+    """Stored episodes in padded rows again, moment by moment."""
+    length = lengths(spec, packed)
+    row, time = jnp.meshgrid(jnp.arange(length.shape[0]), jnp.arange(spec.episode_limit + 1), indexing="ij")
+    moment = unpack(spec, packed, row, time, length[row])
+    played = jnp.arange(spec.episode_limit) < length[:, None]
+
+    def of_steps(x: jax.Array) -> jax.Array:
+        x = x[:, :-1]
+        return jnp.where(played.reshape(*played.shape, *[1] * (x.ndim - 2)), x, jnp.zeros((), x.dtype))
+
+    return Episodes(
+        obs=moment.obs,
+        state=moment.state,
+        available=moment.available,
+        action=moment.action[:, :-1],
+        reward=moment.reward[:, :-1],
+        terminated=moment.terminated[:, :-1],
+        played=played,
+        choice=jax.tree.map(of_steps, moment.choice),
+    )
+
+
+def by_moment(lanes: Lanes, values: jax.Array) -> jax.Array:
+    """What belongs to moments, in padded rows of episodes, last moments included."""
+    blank = jnp.zeros((lanes.length.shape[0], lanes.limit + 1, *values.shape[2:]), values.dtype)
+    return blank.at[lanes.episode, lanes.time].set(values, mode="drop")
+
+
+class Run(eqx.Module):
+    """A policy run over whole episodes, in padded rows, features last."""
+
+    q: jax.Array
+    hidden: jax.Array
+    context: jax.Array
+
+
+def run_by_moment(lanes: Lanes, run: Unroll) -> Run:
+    """What was run along lanes, in padded rows."""
+    return Run(*(by_moment(lanes, x) for x in (run.q, jnp.moveaxis(run.hidden, 1, -1), run.context)))
+
+
+def fit_by_episode(lanes: Lanes, fit: Fit) -> Fit:
+    """The same in padded rows of episodes."""
+    return Fit(*(lanes.by_episode(x) for x in (fit.loss, fit.q, fit.error, fit.regulariser)), fit.report)
+
+
+def look_up(table: jax.Array, lanes: Lanes) -> jax.Array:
+    """A table of episodes and moments along the lanes."""
+    return table.at[lanes.episode, lanes.time].get(mode="fill", fill_value=LOUD)
+
+
 @dataclasses.dataclass(frozen=True)
 class Table(Policy):
     """A policy whose weights are its values, so that losses can be computed by hand."""
@@ -117,8 +187,9 @@ class Table(Policy):
     def step(self, *_: Any) -> Step:
         raise NotImplementedError
 
-    def unroll(self, net: jax.Array, state: Any, episodes: Episodes) -> Unroll:
-        return Unroll(net, jnp.zeros((*net.shape[:-1], 0)), jnp.zeros((*net.shape[:2], 0)))
+    def unroll(self, net: jax.Array, state: Any, batch: Lanes) -> Unroll:
+        moments, lanes = batch.time.shape
+        return Unroll(look_up(net, batch), jnp.zeros((moments, 0, lanes, net.shape[2])), jnp.zeros((moments, lanes, 0)))
 
 
 class Minds(eqx.Module):
@@ -144,17 +215,28 @@ class Given(Policy):
     def step(self, *_: Any) -> Step:
         raise NotImplementedError
 
-    def unroll(self, net: Minds, state: Any, episodes: Episodes) -> Unroll:
-        return Unroll(net.q, net.hidden, jnp.zeros((*net.q.shape[:2], 0)))
+    def unroll(self, net: Minds, state: Any, batch: Lanes) -> Unroll:
+        hidden = jnp.moveaxis(look_up(net.hidden, batch), -1, 1)
+        return Unroll(look_up(net.q, batch), hidden, jnp.zeros((*batch.time.shape, 0)))
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 7))
 def fit_with(
     loss: ValueLoss, policy: Policy, mixer: Mixer, online: Nets, target: Nets, batch: Episodes, reward: jax.Array, gamma: float
 ) -> Fit:
-    """A loss on a batch, with agents that act by the online weights."""
-    actors = Actors(policy, online.policy, ())
-    seen = (Seen(nets, actors.unroll_with(nets.policy, batch)) for nets in (online, target))
-    return loss(actors, mixer, *seen, batch, reward, gamma)
+    """A loss on a batch, with agents that act by the online weights; its answer in padded rows."""
+    actors, lanes = Actors(policy, online.policy, ()), laid(batch)
+    seen = (Seen(nets, actors.unroll_with(nets.policy, lanes)) for nets in (online, target))
+    return fit_by_episode(lanes, loss(actors, mixer, *seen, lanes, along_steps(lanes, reward), gamma))
+
+
+def improve(
+    function: ValueFunction, state: ValueState, batch: Episodes, reward: jax.Array, actors: Actors
+) -> tuple[ValueState, Fit, Metrics]:
+    """One step of a value function, and its fit in padded rows."""
+    lanes = laid(batch)
+    after, fit, metrics = function.update(state, lanes, along_steps(lanes, reward), actors)
+    return after, fit_by_episode(lanes, fit), metrics
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

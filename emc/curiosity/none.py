@@ -7,8 +7,9 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from emc.lanes import Lanes
 from emc.parts import Actors, Curiosity, Metrics, Policy
-from emc.types import EnvSpec, Episodes
+from emc.types import EnvSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +20,6 @@ class NoCuriosity(Curiosity):
         return ()
 
     def learn(
-        self, state: tuple[()], batch: Episodes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
-    ) -> tuple[tuple[()], Float[Array, "B T"], Metrics]:
+        self, state: tuple[()], batch: Lanes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
+    ) -> tuple[tuple[()], Float[Array, "M W"], Metrics]:
         return (), jnp.zeros_like(batch.reward), {}

@@ -16,13 +16,15 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from emc.curiosity.value import distances
+from emc.lanes import Lanes, ahead, along
 from emc.names import SMALLEST, check_number, check_size, lookup
-from emc.nets import MLP, AgentNet, distance
+from emc.nets import MLP, AgentNet
 from emc.optimisers import adam, descend, init_optimiser
 from emc.parts import Actors, Curiosity, Metrics, Policy
 from emc.policies.recurrent import unroll_agents
 from emc.schedules import DecayingWeight, WeightState
-from emc.types import EnvSpec, Episodes, masked_mean
+from emc.types import EnvSpec, masked_mean
 
 Subject = Literal["state", "history"]
 
@@ -64,12 +66,12 @@ class RND(Curiosity):
         return AgentNet.init(key, spec.obs_size + spec.n_actions + spec.n_agents, self.hidden, self.embedding)
 
     def learn(
-        self, state: RNDState, batch: Episodes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
-    ) -> tuple[RNDState, Float[Array, "B T"], Metrics]:
-        known = jax.lax.stop_gradient(_embed(state.random, batch))
+        self, state: RNDState, batch: Lanes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
+    ) -> tuple[RNDState, Float[Array, "M W"], Metrics]:
+        known = _embed(state.random, batch)
 
-        def prediction(predictor: MLP | AgentNet) -> tuple[Float[Array, ""], Float[Array, "B T K"]]:
-            error = distance(_embed(predictor, batch), known)
+        def prediction(predictor: MLP | AgentNet) -> tuple[Float[Array, ""], Float[Array, "M W K"]]:
+            error = ahead(distances(_embed(predictor, batch), known, batch))
             return masked_mean(error, batch.played[..., None]), error
 
         (loss, error), gradient = jax.value_and_grad(prediction, has_aux=True)(state.predictor)
@@ -87,8 +89,8 @@ class RND(Curiosity):
         return adam(self.learning_rate, self.gradient_clip)
 
 
-def _embed(net: MLP | AgentNet, batch: Episodes) -> Float[Array, "B T K E"]:
-    """What a network makes of where each step led: one embedding of the state, or one of each agent's history."""
+def _embed(net: MLP | AgentNet, batch: Lanes) -> Float[Array, "M W K E"]:
+    """What a network makes of each moment: one embedding of the state, or one of each agent's history."""
     if isinstance(net, MLP):
-        return net(batch.state[:, 1:].astype(jnp.float32))[:, :, None]
-    return unroll_agents(net, batch)[1][:, 1:]
+        return along(lambda net, _, __, state: net(state[:-1])[..., None, :], batch, net, data=batch.state)
+    return unroll_agents(net, batch)[1]

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from emc.lanes import Lanes, ahead, along
 from emc.losses import TD
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.mixers import VDN
@@ -34,7 +35,7 @@ from emc.nets import distance
 from emc.optimisers import Adam, Optimiser, RMSprop, descend, init_optimiser
 from emc.parts import Actors, Curiosity, Metrics, Mixer, Nets, Policy, ValueLoss
 from emc.schedules import DecayingWeight, WeightState
-from emc.types import EnvSpec, Episodes, masked_mean
+from emc.types import EnvSpec, masked_mean
 
 Novelty = Literal["prediction", "change", "td_error"]
 
@@ -90,8 +91,8 @@ class ValueCuriosity(Curiosity):
         return ValueCuriosityState(values, soft, predictor, init_optimiser(self._descent, predictor), self.weight.init())
 
     def learn(
-        self, state: ValueCuriosityState, batch: Episodes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
-    ) -> tuple[ValueCuriosityState, Float[Array, "B T"], Metrics]:
+        self, state: ValueCuriosityState, batch: Lanes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
+    ) -> tuple[ValueCuriosityState, Float[Array, "M W"], Metrics]:
         values, fit, metrics = self._values(actors.policy, gamma).update(state.values, batch, batch.reward, actors)
         report = {f"curiosity_{name}": value for name, value in metrics.items()} | {"curiosity_weight": state.weight.value}
         predictor, predictor_optimiser = state.predictor, state.predictor_optimiser
@@ -101,8 +102,9 @@ class ValueCuriosity(Curiosity):
                 report |= prediction_report
                 novelty = jnp.mean(apart, axis=-1)  # Eq. 3
             case "change":
-                fast, slow = (self._scaled(actors, net, batch) for net in (state.values.online.policy, state.soft))
-                novelty = jnp.mean(distance(fast, slow), axis=-1)
+                fast, slow = (actors.unroll_with(net, batch).q for net in (state.values.online.policy, state.soft))
+                scale = self.target_scale
+                novelty = jnp.mean(self._judged(distances(fast, slow, batch, scale, scale)), axis=-1)
             case "td_error":
                 novelty = jnp.sum(jnp.abs(fit.error), axis=-1) / (batch.action.shape[-1] if self.per_agent else 1)
         bonus = jax.lax.stop_gradient(state.weight.value * novelty * batch.played)
@@ -112,13 +114,13 @@ class ValueCuriosity(Curiosity):
         return ValueCuriosityState(values, soft, predictor, predictor_optimiser, weight), bonus, report
 
     def _predict(
-        self, state: ValueCuriosityState, batch: Episodes, actors: Actors
-    ) -> tuple[PyTree, optax.OptState, Float[Array, "B T N"], Metrics]:
+        self, state: ValueCuriosityState, batch: Lanes, actors: Actors
+    ) -> tuple[PyTree, optax.OptState, Float[Array, "M W N"], Metrics]:
         """One gradient step of psi, and how far it was off before."""
-        slow = self._scaled(actors, state.soft, batch)
+        slow = actors.unroll_with(state.soft, batch).q
 
-        def prediction(predictor: PyTree) -> tuple[Float[Array, ""], Float[Array, "B T N"]]:
-            apart = distance(self._visible(actors.unroll_with(predictor, batch).q), slow)
+        def prediction(predictor: PyTree) -> tuple[Float[Array, ""], Float[Array, "M W N"]]:
+            apart = self._judged(distances(actors.unroll_with(predictor, batch).q, slow, batch, 1.0, self.target_scale))
             return masked_mean(apart**2 if self.squared else apart, batch.played[..., None]), apart
 
         (loss, apart), gradient = jax.value_and_grad(prediction, has_aux=True)(state.predictor)
@@ -130,13 +132,9 @@ class ValueCuriosity(Curiosity):
         }
         return predictor, optimiser, apart, report
 
-    def _scaled(self, actors: Actors, net: PyTree, batch: Episodes) -> Float[Array, "B T N A"]:
-        """Individual values on the scale that is predicted."""
-        return self._visible(actors.unroll_with(net, batch).q) * self.target_scale
-
-    def _visible(self, q: Float[Array, "B T1 N A"]) -> Float[Array, "B T N A"]:
-        """Values at the moment each step is judged by."""
-        return q[:, 1:] if self.look_ahead else q[:, :-1]
+    def _judged(self, apart: Float[Array, "M W N"]) -> Float[Array, "M W N"]:
+        """Distances at the moment each step is judged by."""
+        return ahead(apart) if self.look_ahead else apart
 
     def _values(self, policy: Policy, gamma: float) -> ValueFunction:
         optimiser = self.optimiser(self.learning_rate, self.gradient_clip)
@@ -146,3 +144,14 @@ class ValueCuriosity(Curiosity):
     def _descent(self) -> optax.GradientTransformation:
         """How psi learns."""
         return self.predictor_optimiser(self.predictor_learning_rate, self.gradient_clip)
+
+
+def distances(
+    predicted: Float[Array, "M W K F"], known: Float[Array, "M W K F"], batch: Lanes, scale: float = 1.0, known_scale: float = 1.0
+) -> Float[Array, "M W K"]:
+    """How far two scaled tracks are apart at each moment; no gradient flows to the known one."""
+
+    def work(weights: tuple[()], predicted: Array, fixed: tuple[()], known: Array) -> Float[Array, "B W K"]:
+        return distance(predicted * scale, known[:-1] * known_scale)
+
+    return along(work, batch, (), predicted, data=known)

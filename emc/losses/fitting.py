@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from emc.lanes import Lanes
 from emc.optimisers import descend, init_optimiser
 from emc.parts import Actors, Fit, Metrics, Mixer, Nets, Policy, Seen, ValueLoss
-from emc.types import EnvSpec, Episodes, masked_mean
+from emc.types import EnvSpec, masked_mean
 
 Extra = Callable[[Seen, Seen, Fit], tuple[Float[Array, ""], Metrics]]  # of the weights in training, their target, and the fit
 
@@ -59,8 +60,8 @@ class ValueFunction(eqx.Module):
     def update(
         self,
         state: ValueState,
-        batch: Episodes,
-        reward: Float[Array, "B T"],
+        batch: Lanes,
+        reward: Float[Array, "M W"],
         actors: Actors,
         extra_loss: Extra = nothing_else,
     ) -> tuple[ValueState, Fit, Metrics]:
@@ -97,8 +98,11 @@ class ValueFunction(eqx.Module):
         return after, fit, metrics
 
 
-def _mean_regulariser(fit: Fit, batch: Episodes) -> Float[Array, ""]:
-    """Mean over the moments up to the longest episode's last step, the shorter ones' endings and padding included, as in released QPLEX."""
+def _mean_regulariser(fit: Fit, batch: Lanes) -> Float[Array, ""]:
+    """Mean over the moments up to the longest episode's last step, the shorter ones' endings and padding counted, as in released QPLEX.
+
+    On padding it counts as zero, which is what QPLEX's is there.
+    """
     longest = jnp.max(batch.length)
-    inside = jnp.arange(fit.regulariser.shape[1]) < longest
-    return jnp.sum(fit.regulariser * inside) / jnp.maximum(fit.regulariser.shape[0] * longest, 1)
+    counted = batch.inside & (batch.time < longest)
+    return jnp.sum(fit.regulariser * counted) / jnp.maximum(batch.length.shape[0] * longest, 1)

@@ -14,12 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from emc.losses.td import best, chosen_value, mix_now, targets
+from emc.lanes import Lanes, along
+from emc.losses.td import best, greedy_actions, mix_now, targets
 from emc.mixers import VDN
 from emc.names import check_number, check_size
 from emc.nets import MLP, torch_sequential
 from emc.parts import Actors, Fit, Mixer, Policy, Seen, ValueLoss
-from emc.types import EnvSpec, Episodes, masked_mean
+from emc.types import EnvSpec, masked_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,18 +45,16 @@ class Qtran(ValueLoss):
         return QtranNet(JointNet.init(joint_key, spec, policy.hidden, self.width), MLP.init(value_key, sizes))
 
     def __call__(
-        self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+        self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Lanes, reward: Float[Array, "M W"], gamma: float
     ) -> Fit:
         net: QtranNet = online.nets.loss
-        greedy = best(online.run.q, batch.available)
-        chosen, error = joint_error(net.joint, target.nets.loss.joint, online, target, batch, reward, gamma, greedy[:, 1:])
-
-        now = online.run.hidden[:, :-1]
-        joint_greedy = net.joint(batch.state[:, :-1], now, greedy[:, :-1])
-        value = net.value(batch.state[:, :-1].astype(jnp.float32))
+        greedy = greedy_actions(online, batch)
+        chosen, error = joint_error(net.joint, target.nets.loss.joint, online, target, batch, reward, gamma, online)
+        joint_greedy = joint_values(net.joint, jax.lax.stop_gradient(online), batch, greedy)
+        value = along(lambda net, _, __, state: net(state[:-1]), batch, net.value, data=batch.state)
         # The sum over agents must keep its gradient at the greedy actions, so they are mixed as if they had been chosen.
-        optimum = mix_now(mixer, online, batch, greedy[:, :-1]).q - jax.lax.stop_gradient(joint_greedy) + value
-        bound = chosen_value(mixer, online, batch).q - jax.lax.stop_gradient(chosen) + value
+        optimum = mix_now(mixer, online, batch, greedy).q - jax.lax.stop_gradient(joint_greedy) + value
+        bound = mix_now(mixer, online, batch).q - jax.lax.stop_gradient(chosen) + value
         terms = {"td_loss": error**2, "optimum_loss": optimum**2, "bound_loss": jnp.minimum(bound, 0.0) ** 2}
         loss = terms["td_loss"] + self.optimum_weight * terms["optimum_loss"] + self.bound_weight * terms["bound_loss"]
         played = batch.played[..., None]
@@ -76,10 +75,10 @@ class CentralTD(ValueLoss):
         return JointNet.init(key, spec, policy.hidden, self.width)
 
     def __call__(
-        self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+        self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Lanes, reward: Float[Array, "M W"], gamma: float
     ) -> Fit:
-        greedy = best(jax.lax.stop_gradient(actors.unroll(batch).q[:, 1:]), batch.available[:, 1:])
-        chosen, error = joint_error(online.nets.loss, target.nets.loss, online, target, batch, reward, gamma, greedy)
+        decider = Seen(online.nets, jax.lax.stop_gradient(actors.unroll(batch)))
+        chosen, error = joint_error(online.nets.loss, target.nets.loss, online, target, batch, reward, gamma, decider)
         return Fit(error**2, chosen, error, jnp.zeros_like(reward))
 
 
@@ -88,15 +87,39 @@ def joint_error(
     target_net: JointNet,
     online: Seen,
     target: Seen,
-    batch: Episodes,
-    reward: Float[Array, "B T"],
+    batch: Lanes,
+    reward: Float[Array, "M W"],
     gamma: float,
-    next_action: Int[Array, "B T N"],
-) -> tuple[Float[Array, "B T 1"], Float[Array, "B T 1"]]:
-    """The joint value of what was done and its temporal-difference error; gradients reach the agents through their hidden states."""
-    chosen = net(batch.state[:, :-1], online.run.hidden[:, :-1], batch.action)
-    after = target_net(batch.state[:, 1:], target.run.hidden[:, 1:], next_action)
-    return chosen, chosen - jax.lax.stop_gradient(targets(reward, after, batch, gamma))
+    decider: Seen,
+) -> tuple[Float[Array, "M W 1"], Float[Array, "M W 1"]]:
+    """The joint value of what was done and its temporal-difference error, with the decider's greedy actions after it.
+
+    Gradients reach the agents through their hidden states.
+    """
+
+    def work(weights: tuple[()], tracks: tuple[()], net: JointNet, data: tuple[Array, ...]) -> Float[Array, "B W 1"]:
+        state, hidden, q, available = (x[1:] for x in data)
+        return net(state, by_agent(hidden), best(q, available))
+
+    data = (batch.state, target.run.hidden, decider.run.q, batch.available)
+    after = along(work, batch, (), fixed=target_net, data=data)
+    chosen = joint_values(net, online, batch, batch.action)
+    return chosen, chosen - targets(reward, after, batch, gamma)
+
+
+def joint_values(net: JointNet, seen: Seen, batch: Lanes, action: Int[Array, "M W N"]) -> Float[Array, "M W 1"]:
+    """The joint value of given actions at each step."""
+
+    def work(net: JointNet, hidden: Array, fixed: tuple[()], data: tuple[Array, ...]) -> Float[Array, "B W 1"]:
+        state, action = (x[:-1] for x in data)
+        return net(state, by_agent(hidden), action)
+
+    return along(work, batch, net, seen.run.hidden, data=(batch.state, action))
+
+
+def by_agent(hidden: Float[Array, "B H W N"]) -> Float[Array, "B W N H"]:
+    """Features last."""
+    return jnp.moveaxis(hidden, 1, -1)
 
 
 class JointNet(eqx.Module):

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
+from emc.lanes import Lanes, ahead, along, backwards
 from emc.names import check_number
 from emc.parts import Actors, Fit, Mixed, Mixer, Policy, Seen, ValueLoss
-from emc.types import UNAVAILABLE, AgentValues, EnvSpec, Episodes, Unroll
+from emc.types import UNAVAILABLE, AgentValues, EnvSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,74 +28,77 @@ class TD(ValueLoss):
         return ()
 
     def __call__(
-        self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+        self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Lanes, reward: Float[Array, "M W"], gamma: float
     ) -> Fit:
-        chosen = chosen_value(mixer, online, batch)
-        after = mix_after(mixer, target, batch, next_actions(online if self.double_q else target, batch))
-        aim = targets(reward, after, batch, gamma, self.td_lambda)
-        error = chosen.q - jax.lax.stop_gradient(aim)
+        chosen = mix_now(mixer, online, batch)
+        after = mix_after(mixer, target, batch, online if self.double_q else target)
+        error = chosen.q - targets(reward, after, batch, gamma, self.td_lambda)
         return Fit(error**2, chosen.q, error, chosen.regulariser)
 
 
-def chosen_value(mixer: Mixer, online: Seen, batch: Episodes) -> Mixed:
-    """The team's value of what was done."""
-    return mix_now(mixer, online, batch, batch.action)
+def mix_now(mixer: Mixer, seen: Seen, batch: Lanes, action: Int[Array, "M W N"] | None = None) -> Mixed:
+    """The team's value of given actions at each step: of what was done, unless said otherwise."""
+
+    def work(net: PyTree, q: Array, fixed: tuple[()], data: tuple[Array, ...]) -> Mixed:
+        available, action, state, context = (x[:-1] for x in data)
+        return mix(mixer, net, values_of(q, available, action), mixer_state(state, context))
+
+    data = (batch.available, batch.action if action is None else action, batch.state, seen.run.context)
+    return along(work, batch, seen.nets.mixer, seen.run.q, data=data)
 
 
-def mix_now(mixer: Mixer, seen: Seen, batch: Episodes, action: Int[Array, "B T N"]) -> Mixed:
-    """The team's value of given actions at each step."""
-    values = values_of(seen.run.q[:, :-1], batch.available[:, :-1], action)
-    return mix(mixer, seen.nets.mixer, values, mixer_state(seen.run, batch)[:, :-1])
+def mix_after(mixer: Mixer, target: Seen, batch: Lanes, decider: Seen) -> Float[Array, "M W K"]:
+    """What a target says of the greedy actions of a decider after each step; no gradient flows to either."""
+
+    def work(weights: tuple[()], tracks: tuple[()], net: PyTree, data: tuple[Array, ...]) -> Float[Array, "B W K"]:
+        decisive, q, available, state, context = (x[1:] for x in data)
+        values = values_of(q, available, best(decisive, available))
+        return mix(mixer, net, values, mixer_state(state, context)).q
+
+    data = (decider.run.q, target.run.q, batch.available, batch.state, target.run.context)
+    return along(work, batch, (), fixed=target.nets.mixer, data=data)
 
 
-def next_actions(decider: Seen, batch: Episodes) -> Int[Array, "B T N"]:
-    """The greedy actions after each step."""
-    return best(decider.run.q[:, 1:], batch.available[:, 1:])
-
-
-def mix_after(mixer: Mixer, target: Seen, batch: Episodes, action: Int[Array, "B T N"]) -> Float[Array, "B T K"]:
-    """The team's value of given actions after each step."""
-    values = values_of(target.run.q[:, 1:], batch.available[:, 1:], action)
-    return mix(mixer, target.nets.mixer, values, mixer_state(target.run, batch)[:, 1:]).q
+def greedy_actions(seen: Seen, batch: Lanes) -> Int[Array, "M W N"]:
+    """The best available actions at each moment."""
+    return along(lambda _, __, ___, data: best(*(x[:-1] for x in data)), batch, (), data=(seen.run.q, batch.available))
 
 
 def targets(
-    reward: Float[Array, "B T"], after: Float[Array, "B T K"], batch: Episodes, gamma: float, td_lambda: float = 0.0
-) -> Float[Array, "B T K"]:
+    reward: Float[Array, "M W"], after: Float[Array, "M W K"], batch: Lanes, gamma: float, td_lambda: float = 0.0
+) -> Float[Array, "M W K"]:
     """What values are fitted to: rewards and the values after them, the two mixed over time for TD(lambda)."""
+    reward, after = jax.lax.stop_gradient((reward[..., None], after))
     discount = gamma * (1.0 - batch.terminated.astype(jnp.float32))[..., None]
     if td_lambda == 0.0:
-        return reward[..., None] + discount * after  # Eq. 4
-    goes_on = jnp.concatenate([batch.played[:, 1:], jnp.zeros_like(batch.played[:, :1])], axis=1)[..., None]
+        return reward + discount * after  # Eq. 4
+    goes_on = ahead(batch.played)[..., None]
 
-    def back(later: Array, at: tuple[Array, ...]) -> tuple[Array, Array]:
+    def back(later: Array, at: tuple[Array, ...]) -> Array:
         r, d, value, more = at
-        now = r + d * ((1 - td_lambda) * value + td_lambda * jnp.where(more, later, value))
-        return now, now
+        return r + d * ((1 - td_lambda) * value + td_lambda * jnp.where(more, later, value))
 
-    time_first = tuple(jnp.swapaxes(x, 0, 1) for x in (reward[..., None], discount, after, goes_on))
-    return jnp.swapaxes(jax.lax.scan(back, jnp.zeros_like(after[:, 0]), time_first, reverse=True)[1], 0, 1)
+    return backwards(back, batch, jnp.zeros_like(after[0]), (reward, discount, after, goes_on))
 
 
 def best(q: Float[Array, "*B N A"], available: Bool[Array, "*B N A"]) -> Int[Array, "*B N"]:
-    """Greedy actions; on padding, where nothing is available, any."""
+    """Greedy actions; where nothing is available, any."""
     return jnp.argmax(jnp.where(available, q, UNAVAILABLE), axis=-1)
 
 
 def values_of(q: Float[Array, "*B N A"], available: Bool[Array, "*B N A"], action: Int[Array, "*B N"]) -> AgentValues:
     """What a mixer sees; the greedy value is a constant to it, as in QPLEX's released code."""
-    chosen = jnp.take_along_axis(q, action[..., None], axis=-1)[..., 0]
+    taken = action[..., None] == jnp.arange(q.shape[-1])  # a sum over a mask, not a gather: its derivative is no scatter
+    chosen = jnp.sum(jnp.where(taken, q, 0.0), axis=-1)
     greedy = jax.lax.stop_gradient(jnp.max(jnp.where(available, q, UNAVAILABLE), axis=-1))
     return AgentValues(chosen, greedy, action)
 
 
-def mixer_state(run: Unroll, batch: Episodes) -> Shaped[Array, "B T1 S"]:
+def mixer_state(state: Float[Array, "*B S"], context: Float[Array, "*B X"]) -> Float[Array, "*B SX"]:
     """What a mixer reads: the state, and the context where the policy gives one."""
-    if run.context.shape[-1] == 0:
-        return batch.state
-    return jnp.concatenate([batch.state.astype(jnp.float32), run.context], axis=-1)
+    return state if context.shape[-1] == 0 else jnp.concatenate([state, context], axis=-1)
 
 
-def mix(mixer: Mixer, net: PyTree, values: AgentValues, state: Shaped[Array, "B T S"]) -> Mixed:
-    """The mixer at every step of every episode."""
+def mix(mixer: Mixer, net: PyTree, values: AgentValues, state: Shaped[Array, "K W S"]) -> Mixed:
+    """The mixer at every moment of a block."""
     return jax.vmap(jax.vmap(lambda v, s: mixer(net, v, s)))(values, state)

@@ -17,11 +17,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from emc.losses.td import best, chosen_value, mix_after, mix_now, next_actions, targets
+from emc.lanes import Lanes
+from emc.losses.td import greedy_actions, mix_after, mix_now, targets
 from emc.mixers import Independent, Unrestricted
 from emc.names import check_number, lookup
 from emc.parts import Actors, Fit, Mixer, Nets, Policy, Seen, ValueLoss
-from emc.types import EnvSpec, Episodes, masked_mean
+from emc.types import EnvSpec, masked_mean
 
 Weighting = Literal["optimistic", "central"]
 
@@ -48,12 +49,11 @@ class Weighted(ValueLoss):
         return CentralNet(policy.init_net(agent_key, spec), self.central_mixer.init(mixer_key, policy.mixer_spec(spec)))
 
     def __call__(
-        self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+        self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Lanes, reward: Float[Array, "M W"], gamma: float
     ) -> Fit:
         central, central_target = self.central(actors, online, batch), jax.lax.stop_gradient(self.central(actors, target, batch))
-        chosen, central_chosen = chosen_value(mixer, online, batch), chosen_value(self.central_mixer, central, batch)
-        after = mix_after(self.central_mixer, central_target, batch, next_actions(online, batch))
-        aim = jax.lax.stop_gradient(targets(reward, after, batch, gamma))
+        chosen, central_chosen = mix_now(mixer, online, batch), mix_now(self.central_mixer, central, batch)
+        aim = targets(reward, mix_after(self.central_mixer, central_target, batch, online), batch, gamma)
         error, central_error = chosen.q - aim, central_chosen.q - aim
         important = error < 0 if self.weighting == "optimistic" else self._promising(online, central_target, aim, batch)
         weight = jnp.where(important, 1.0, self.alpha)
@@ -61,14 +61,14 @@ class Weighted(ValueLoss):
         report = {name: masked_mean(term, batch.played[..., None]) for name, term in terms.items()}
         return Fit(terms["mixer_loss"] + terms["central_loss"], chosen.q, error, chosen.regulariser, report)
 
-    def central(self, actors: Actors, of: Seen, batch: Episodes) -> Seen:
+    def central(self, actors: Actors, of: Seen, batch: Lanes) -> Seen:
         """The unrestricted value's own agents, in the place of the acting ones."""
         net: CentralNet = of.nets.loss
         return Seen(Nets(net.agent, net.mixer, ()), actors.unroll_with(net.agent, batch))
 
-    def _promising(self, online: Seen, central: Seen, aim: Float[Array, "B T 1"], batch: Episodes) -> Bool[Array, "B T 1"]:
+    def _promising(self, online: Seen, central: Seen, aim: Float[Array, "M W 1"], batch: Lanes) -> Bool[Array, "M W 1"]:
         """Whether the joint action is the greedy one, or better than that one seems."""
-        greedy = best(online.run.q[:, :-1], batch.available[:, :-1])
+        greedy = greedy_actions(online, batch)
         taken = jnp.all(greedy == batch.action, axis=-1)
         return taken[..., None] | (aim > mix_now(self.central_mixer, central, batch, greedy).q)
 

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from emc.errors import UserError
+from emc.lanes import Lanes, along
 from emc.memory import index
 from emc.names import check_number, check_size
 from emc.parts import Memory, Metrics, Recollection
@@ -82,13 +83,16 @@ class EpisodicMemory(Memory):
         keys, returns, known = (_in_a_row(x) for x in backwards)  # episode after episode, each from its end to its start
         return Remembered(state.projection, index.insert(state.table, keys, returns, known, self.radius))
 
-    def recall(self, state: Remembered, batch: Episodes, gamma: float) -> tuple[Remembered, Recollection]:
-        reached = _keys(state, batch.state[:, 1:])
-        match = index.lookup(state.table, _in_a_row(reached), _in_a_row(batch.played), self.radius)
-        value = state.table.value[match.bucket, match.way].reshape(batch.reward.shape)
-        known = match.found.reshape(batch.played.shape)
-        target = jnp.where(known, batch.reward + gamma * value, 0.0)  # Eq. 7
-        return Remembered(state.projection, index.refresh(state.table, match)), Recollection(target, known)
+    def recall(self, state: Remembered, batch: Lanes, gamma: float) -> tuple[Remembered, Recollection]:
+        def look(weights: tuple[()], tracks: tuple[()], state: Remembered, data: tuple[Array, Array]) -> tuple[index.Match, Array]:
+            states, played = data
+            match = index.lookup(state.table, _in_a_row(_keys(state, states[1:])), _in_a_row(played[:-1]), self.radius)
+            found = jax.tree.map(lambda x: x.reshape(states[1:].shape[:2]), match)
+            return found, state.table.value[found.bucket, found.way]
+
+        match, value = along(look, batch, (), fixed=state, data=(batch.state, batch.played))
+        target = jnp.where(match.found, batch.reward + gamma * value, 0.0)  # Eq. 7
+        return Remembered(state.projection, index.refresh(state.table, match)), Recollection(target, match.found)
 
     def metrics(self, state: Remembered) -> Metrics:
         table = state.table

@@ -1,9 +1,9 @@
 """A table of keys with values that finds the exact nearest key within a radius, in constant time, at a fixed shape, inside `jit`.
 
-Space is cut into cubic cells at least three radii wide, so the ball around a key meets at most two cells along each axis: 16 cells in
-four dimensions. A cell is hashed to one bucket of `WAYS` entries, and an entry lives in the bucket of its own cell and nowhere else.
-Looking into the buckets of those 16 cells therefore sees every stored key within the radius; distances decide, so cells that share a
-bucket do no harm. The answer is exact for everything that is stored, at any magnitude of keys: see `cell_width`.
+Space is cut into cubic cells at least sixteen radii wide, so the ball around a key meets at most two cells along each axis, 16 in four
+dimensions, and along most axes its own alone. A cell is hashed to one bucket of `WAYS` entries, and an entry lives in the bucket of its own
+cell and nowhere else. Looking into the buckets of those 16 cells therefore sees every stored key within the radius; distances decide, so
+cells that share a bucket do no harm. The answer is exact for everything that is stored, at any magnitude of keys: see `cell_width`.
 
 What is approximate is which entry gives way when the table is full. The entry evicted is the least recently used of its own bucket,
 not of the whole table: exact LRU up to a capacity of `WAYS`, set-associative LRU above. Because buckets fill unevenly, evictions
@@ -11,8 +11,9 @@ begin before the table is full. Measured with 1,000,000 slots and keys that fall
 the capacity, 0.1 % of all keys evicted at 0.51, 1 % at 0.67, 10 % once as many keys have arrived as there are slots. Keys that crowd one
 cell (a radius that is large against the spread of the keys) compete for that cell's ways; `evictions` counts how often that happened.
 
-Almost every key that is looked up is stored itself, at a distance of rounding error, and then the home cell alone decides. So
-`lookup` probes one cell for all keys and the full neighbourhood only for those that could have something nearer across a border.
+Almost every key that is looked up is stored itself, at a distance of rounding error, and then the home cell alone decides; of those that
+are not, wide cells leave three in five to their home cell. So `lookup` probes one cell for all keys and the full neighbourhood only for
+those that could have something nearer across a border.
 """
 
 from __future__ import annotations
@@ -137,15 +138,15 @@ def refresh(table: Table, match: Match) -> Table:
 
 
 def cell_width(radius: float) -> float:
-    """The smallest power of two that is at least three radii.
+    """The smallest power of two that is at least sixteen radii.
 
     A power of two makes `key / width` exact, so cells are monotone in the key. Rounding is monotone too, and stored keys are floats: from
     `key - reach <= stored` follows `float(key - reach) <= stored`. The cells of `key - reach` and `key + reach` therefore enclose the
     cell of every stored key within reach, whatever the magnitude of the key. At most one of the two differs from the home cell: where
     floats are a width or more apart, the bound away from zero rounds to the key itself; elsewhere rounding adds at most a quarter of a
-    width to the two thirds that a reach to both sides spans.
+    width to the eighth that a reach to both sides spans.
     """
-    return 2.0 ** math.ceil(math.log2(max(3.0 * radius, NARROWEST)))
+    return 2.0 ** math.ceil(math.log2(max(16.0 * radius, NARROWEST)))
 
 
 def _cell(keys: Float[Array, "*n axis"], radius: float) -> Int[Array, "*n axis"]:

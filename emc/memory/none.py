@@ -8,6 +8,7 @@ from typing import final
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
+from emc.lanes import Lanes
 from emc.parts import Memory, Metrics, Recollection
 from emc.types import EnvSpec, Episodes
 
@@ -27,7 +28,7 @@ class NoMemory(Memory):
     def observe(self, state: PyTree, fresh: Episodes, gamma: float) -> PyTree:
         return state
 
-    def recall(self, state: PyTree, batch: Episodes, gamma: float) -> tuple[PyTree, Recollection]:
+    def recall(self, state: PyTree, batch: Lanes, gamma: float) -> tuple[PyTree, Recollection]:
         return state, Recollection(target=jnp.zeros_like(batch.reward), known=jnp.zeros_like(batch.played))
 
     def metrics(self, state: PyTree) -> Metrics:

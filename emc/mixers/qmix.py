@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
 from emc.names import check_size
-from emc.nets import MLP, Linear, torch_sequential
+from emc.nets import MLP, Linear, at_once, torch_sequential
 from emc.parts import Mixed, Mixer
 from emc.types import AgentValues, EnvSpec
 
@@ -40,10 +40,11 @@ class QMIX(Mixer):
         )
 
     def __call__(self, net: MonotoneNet, values: AgentValues, state: Shaped[Array, " S"]) -> Mixed:
-        s = state.astype(jnp.float32)
-        first = jnp.abs(net.first_weight(s)).reshape(values.chosen.shape[0], self.embed)
-        hidden = jax.nn.elu(values.chosen @ first + net.first_bias(s))
-        q = jnp.sum(hidden * jnp.abs(net.last_weight(s)), keepdims=True) + net.value(s)
+        readers = (net.first_weight.layers[0], net.first_bias, net.last_weight.layers[0], net.value.layers[0])
+        first, bias, last, value = at_once(state.astype(jnp.float32), *readers)
+        weight = jnp.abs(net.first_weight.after_first(first)).reshape(values.chosen.shape[0], self.embed)
+        hidden = jax.nn.elu(values.chosen @ weight + bias)
+        q = jnp.sum(hidden * jnp.abs(net.last_weight.after_first(last)), keepdims=True) + net.value.after_first(value)
         return Mixed(q, jnp.zeros(()))
 
 

@@ -11,6 +11,7 @@ features at the head of the state ("dmaq_qatten", used on StarCraft-like maps).
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -19,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from emc.errors import UserError
 from emc.names import check_number, check_size
-from emc.nets import MLP, Linear, torch_sequential
+from emc.nets import MLP, Linear, at_once, torch_sequential
 from emc.parts import Mixed, Mixer
 from emc.types import AgentValues, EnvSpec
 
@@ -46,12 +47,12 @@ class QPLEX(Mixer):
         return DuplexNet(MLP.init(weight_key, sizes), MLP.init(bias_key, sizes), attention)
 
     def __call__(self, net: DuplexNet, values: AgentValues, state: Shaped[Array, " S"]) -> Mixed:
-        s = state.astype(jnp.float32)
+        weight, bias, *read = at_once(state.astype(jnp.float32), net.weight.layers[0], net.bias.layers[0], *net.attention.readers)
+        attention = net.attention(read, values)
         if not self.weighted:
-            return Mixed(duplex(values.chosen, values.greedy, net.attention(s, values)), jnp.zeros(()))
-        weight, bias = jnp.abs(net.weight(s)) + TINY, net.bias(s)
-        chosen, greedy = weight * values.chosen + bias, weight * values.greedy + bias
-        return Mixed(duplex(chosen, greedy, net.attention(s, values)), jnp.zeros(()))
+            return Mixed(duplex(values.chosen, values.greedy, attention), jnp.zeros(()))
+        weight, bias = jnp.abs(net.weight.after_first(weight)) + TINY, net.bias.after_first(bias)
+        return Mixed(duplex(weight * values.chosen + bias, weight * values.greedy + bias, attention), jnp.zeros(()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,13 +98,14 @@ class AttentionQPLEX(Mixer):
         s = state.astype(jnp.float32)
         n_agents, unit_size = values.chosen.shape[0], net.unit.weight.shape[-1]
         units = s[: n_agents * unit_size].reshape(n_agents, unit_size)
-        query = jax.vmap(lambda network: network(s))(net.query)
-        key = jax.vmap(lambda network: network(units))(net.unit)
-        logits = jnp.einsum("he,hne->hn", query, key)
+        query, value, *read = at_once(s, net.query.layers[0], net.value.layers[0], *net.attention.readers)
+        query = jax.vmap(lambda network, hidden: network.after_first(hidden))(net.query, query)
+        # Query times key, in an order that never makes a key for every unit: each head's query is seen through its unit layer.
+        logits = jnp.einsum("he,heu->hu", query, net.unit.weight) @ units.T
         share = jax.nn.softmax(logits / self.embed**0.5, axis=-1)
         weight = (jnp.sum(share, axis=0) if net.head is None else jnp.abs(net.head(s)) @ share) + TINY
-        bias = net.value(s) / n_agents
-        q = duplex(weight * values.chosen + bias, weight * values.greedy + bias, net.attention(s, values))
+        bias = net.value.after_first(value) / n_agents
+        q = duplex(weight * values.chosen + bias, weight * values.greedy + bias, net.attention(read, values))
         return Mixed(q, self.regularisation * jnp.sum(jnp.mean(logits**2, axis=-1)))
 
 
@@ -145,13 +147,23 @@ class JointAttention(eqx.Module):
         sequences = (torch_sequential(f"attention.{ours}", f"si_weight.{theirs}.{{}}", layers) for ours, theirs in names.items())
         return {a: b for sequence in sequences for a, b in sequence.items()}
 
-    def __call__(self, s: Float[Array, " S"], values: AgentValues) -> Float[Array, " N"]:
-        joint = jnp.concatenate([s, jax.nn.one_hot(values.action, self.n_actions).reshape(-1)])
+    @property
+    def readers(self) -> tuple[Linear, Linear, Linear]:
+        """The layers that read the state; the last of them reads the joint action too, in its last columns."""
+        actions = self.actions.layers[0]
+        size = self.key.layers[0].weight.shape[-1]
+        return self.key.layers[0], self.agents.layers[0], Linear(actions.weight[..., :size], actions.bias)
 
-        def kernel(key: MLP, agents: MLP, actions: MLP) -> Float[Array, " N"]:
-            return (jnp.abs(key(s)) + TINY) * jax.nn.sigmoid(agents(s)) * jax.nn.sigmoid(actions(joint))
+    def __call__(self, read: Sequence[Float[Array, "kernels _"]], values: AgentValues) -> Float[Array, " N"]:
+        key, agents, actions = read  # what the readers made of the state
+        of_actions = self.actions.layers[0].weight[..., self.key.layers[0].weight.shape[-1] :]
+        actions = actions + of_actions @ jax.nn.one_hot(values.action, self.n_actions).reshape(-1)
 
-        return jnp.sum(jax.vmap(kernel)(self.key, self.agents, self.actions), axis=0)
+        def rest(network: MLP, first: Array) -> Array:
+            return jax.vmap(lambda kernel, hidden: kernel.after_first(hidden))(network, first)
+
+        shares = jax.nn.sigmoid(rest(self.agents, agents)) * jax.nn.sigmoid(rest(self.actions, actions))
+        return jnp.sum((jnp.abs(rest(self.key, key)) + TINY) * shares, axis=0)
 
 
 class DuplexNet(eqx.Module):

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
+from emc.lanes import Lanes, along
 from emc.nets import MLP, distance
-from emc.types import EnvSpec, Episodes, masked_mean
+from emc.types import EnvSpec, masked_mean
 
 
 class ActionEncoder(eqx.Module):
@@ -48,12 +49,18 @@ class ActionEncoder(eqx.Module):
         return self.next_obs(both), self.reward(both)[..., 0]
 
 
-def prediction_loss(encoder: ActionEncoder, batch: Episodes, reward_weight: float) -> Float[Array, ""]:
+def prediction_loss(encoder: ActionEncoder, batch: Lanes, reward_weight: float) -> Float[Array, ""]:
     """How far the guesses are off: the mean distance to the next observation and the weighted mean squared error of the reward."""
-    next_obs, reward = encoder.predict(batch.obs[:, :-1], batch.action, batch.available.shape[-1])
+
+    def work(encoder: ActionEncoder, tracks: tuple[()], fixed: tuple[()], data: tuple[Array, ...]) -> tuple[Array, Array]:
+        obs, action, reward = data
+        obs = obs[..., : encoder.next_obs.layers[-1].weight.shape[0]]  # inputs begin with the observation
+        next_obs, guess = encoder.predict(obs[:-1], action[:-1], batch.available.shape[-1])
+        return distance(next_obs, obs[1:]), (guess - reward[:-1, ..., None]) ** 2
+
+    off, wrong = along(work, batch, encoder, data=(batch.inputs, batch.action, batch.reward))
     played = batch.played[..., None]
-    off = masked_mean(distance(next_obs, batch.obs[:, 1:].astype(jnp.float32)), played)
-    return off + reward_weight * masked_mean((reward - batch.reward[..., None]) ** 2, played)
+    return masked_mean(off, played) + reward_weight * masked_mean(wrong, played)
 
 
 def _others(taken: Float[Array, "*B N A"]) -> Float[Array, "*B N M"]:

@@ -19,12 +19,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
+from emc.lanes import Lanes, along, fold
 from emc.names import SMALLEST, check_number, check_size
-from emc.nets import GRU, MLP, Linear, Trunk, agent_inputs
+from emc.nets import GRU, MLP, Linear, Trunk
 from emc.optimisers import adam, descend, init_optimiser
 from emc.parts import Metrics, Policy, Seen, Step
 from emc.policies.recurrent import by_agent, histories
-from emc.types import UNAVAILABLE, EnvSpec, Episodes, Unroll, longest
+from emc.types import UNAVAILABLE, EnvSpec, Episodes, Unroll, masked_mean
 
 
 class MavenNet(eqx.Module):
@@ -123,16 +124,21 @@ class Maven(Policy):
         key: PRNGKeyArray,
         epsilon: Float[Array, ""],
     ) -> Step:
-        hidden = net.agent.step(agent_inputs(obs, previous, available.shape[-1]), carry.hidden)
+        hidden = net.agent.step(self.inputs(obs, previous, available.shape[-1]), carry.hidden)
         q = jnp.einsum("nh,nah->na", hidden, self._head(net, carry.latent, available.shape[0]))
         return Step(MavenCarry(hidden, carry.latent), q, available, carry.latent.astype(jnp.int8))
 
-    def unroll(self, net: MavenNet, state: MavenState, episodes: Episodes) -> Unroll:
-        hidden = by_agent(net.agent.unroll(histories(episodes), longest(episodes) + 1), episodes)
-        latent = episodes.choice[:, 0].astype(jnp.int32)
-        head = jax.vmap(lambda z: self._head(net, z, hidden.shape[2]))(latent)
-        context = jnp.broadcast_to(jax.nn.one_hot(latent, self.latents)[:, None], (*hidden.shape[:2], self.latents))
-        return Unroll(jnp.einsum("btnh,bnah->btna", hidden, head), hidden, context)
+    def unroll(self, net: MavenNet, state: MavenState, batch: Lanes) -> Unroll:
+        hidden = by_agent(net.agent.unroll(*histories(batch), batch.moments), batch)
+        n_agents = hidden.shape[-1]
+
+        def values(heads: Array, hidden: Array, fixed: tuple[()], latent: Array) -> Float[Array, "B W N A"]:
+            chosen = jax.nn.one_hot(latent[:-1], self.latents)  # a product instead of a gather: its derivative is no scatter
+            return jnp.einsum("kwz,znah,khwn->kwna", chosen, heads, hidden, optimize=[(0, 1), (0, 1)])
+
+        heads = jax.vmap(lambda z: self._head(net, z, n_agents))(jnp.arange(self.latents))
+        q = along(values, batch, heads, hidden, data=batch.choice.astype(jnp.int32))
+        return Unroll(q, hidden, jax.nn.one_hot(batch.choice, self.latents))
 
     def _head(self, net: MavenNet, latent: Int[Array, ""], n_agents: int) -> Float[Array, "N A H"]:
         """Each agent's output layer under a latent."""
@@ -143,20 +149,22 @@ class Maven(Policy):
         return dataclasses.replace(spec, state_size=spec.state_size + self.latents)
 
     def auxiliary_loss(
-        self, online: Seen, target: Seen, state: MavenState, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+        self, online: Seen, target: Seen, state: MavenState, batch: Lanes, reward: Float[Array, "M W"], gamma: float
     ) -> tuple[Float[Array, ""], Metrics]:
         net: MavenNet = online.nets.policy
-        choices = jax.nn.softmax(jnp.where(batch.available, online.run.q, UNAVAILABLE), axis=-1)[:, :-1]
-        logits = jax.vmap(lambda *episode: _guess(net, *episode))(choices, batch.state[:, :-1], batch.played)
-        latent = batch.choice[:, 0].astype(jnp.int32)
-        loss = jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, latent))
-        right = jnp.mean((jnp.argmax(logits, axis=-1) == latent).astype(jnp.float32))
+        start = jnp.ones((batch.played.shape[1], net.summary.hidden_bias.shape[-1]))
+        data = (batch.available, batch.state, batch.played, batch.first, batch.choice.astype(jnp.int32))
+        _, (surprise, right) = fold(_guess, batch, (net.summary, net.discriminator), start, online.run.q, (), data)
+        ends = batch.inside & ~batch.played
+        loss, right = masked_mean(surprise, ends), masked_mean(right, ends)
         return self.information_weight * loss, {"latent_cross_entropy": loss, "latent_guessed": right}
 
-    def learn(self, state: MavenState, batch: Episodes, env_steps: Int[Array, ""]) -> tuple[MavenState, Metrics]:
+    def learn(self, state: MavenState, batch: Lanes, env_steps: Int[Array, ""]) -> tuple[MavenState, Metrics]:
         """Nothing; say how decided the latent policy is."""
-        chance = jax.nn.log_softmax(state.net(batch.state[:, 0].astype(jnp.float32)), axis=-1)
-        entropy = jnp.mean(-jnp.sum(jnp.exp(chance) * chance, axis=-1))
+        chance = along(
+            lambda _, __, net, states: jax.nn.log_softmax(net(states[:-1]), axis=-1), batch, (), fixed=state.net, data=batch.state
+        )
+        entropy = masked_mean(-jnp.sum(jnp.exp(chance) * chance, axis=-1), batch.first)
         return state, {"latent_entropy": entropy, "latent_policy_norm": optax.tree.norm(state.net)}
 
     def observe(self, state: MavenState, fresh: Episodes) -> MavenState:
@@ -185,16 +193,25 @@ class Maven(Policy):
         return adam(self.latent_learning_rate, clip=float("inf"))
 
 
-def _guess(net: MavenNet, choices: Float[Array, "T N A"], state: Shaped[Array, "T S"], played: Bool[Array, " T"]) -> Float[Array, " Z"]:
-    """What the discriminator thinks of one episode."""
-    seen = jnp.concatenate([choices.reshape(choices.shape[0], -1), state.astype(jnp.float32)], axis=-1)
+def _guess(
+    nets: tuple[GRU, MLP], h: Float[Array, "W D"], q: Float[Array, "B W N A"], fixed: tuple[()], data: tuple[Array, ...]
+) -> tuple[Array, tuple[Array, Array]]:
+    """What the discriminator makes of some moments: its cross-entropy, and whether it is right, by what it has read of each episode."""
+    summary, discriminator = nets
+    available, state, played, first, latent = (x[:-1] for x in data)
+    choices = jax.nn.softmax(jnp.where(available, q, UNAVAILABLE), axis=-1)
+    seen = jnp.concatenate([choices.reshape(*choices.shape[:2], -1), state], axis=-1)
 
-    def read(h: Float[Array, " H"], at: tuple[Array, Array]) -> tuple[Array, None]:
-        x, on = at
-        return jnp.where(on, net.summary.step(x, h), h), None
+    def read(h: Array, at: tuple[Array, ...]) -> tuple[Array, Array]:
+        x, on, begins = (part if part.ndim > 1 else part[:, None] for part in at)
+        h = jnp.where(begins, 1.0, h)
+        h = jnp.where(on, summary.step(x, h), h)
+        return h, h
 
-    h, _ = jax.lax.scan(read, jnp.ones(net.summary.hidden_bias.shape[-1]), (seen, played))
-    return net.discriminator(h)
+    h, summaries = jax.lax.scan(read, h, (seen, played, first))
+    logits = discriminator(summaries)
+    surprise = optax.softmax_cross_entropy_with_integer_labels(logits, latent)
+    return h, (surprise, (jnp.argmax(logits, axis=-1) == latent).astype(jnp.float32))
 
 
 def _remember(past: Past, fresh: Episodes) -> Past:

@@ -7,9 +7,10 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from emc.nets import AgentNet, agent_inputs
+from emc.lanes import Lanes
+from emc.nets import AgentNet
 from emc.parts import Policy, Step
-from emc.types import EnvSpec, Episodes, Unroll, longest
+from emc.types import EnvSpec, Unroll
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,35 +34,32 @@ class RecurrentQ(Policy):
         key: PRNGKeyArray,
         epsilon: Float[Array, ""],
     ) -> Step:
-        carry, q = net.step(agent_inputs(obs, previous, available.shape[-1]), carry)
+        carry, q = net.step(self.inputs(obs, previous, available.shape[-1]), carry)
         return Step(carry, q, available, ())
 
-    def unroll(self, net: AgentNet, state: tuple[()], episodes: Episodes) -> Unroll:
-        hidden, q = unroll_agents(net, episodes)
-        return Unroll(q, hidden, no_context(episodes))
+    def unroll(self, net: AgentNet, state: tuple[()], batch: Lanes) -> Unroll:
+        hidden, q = unroll_agents(net, batch)
+        return Unroll(q, hidden, no_context(batch))
 
 
-def unroll_agents(net: AgentNet, episodes: Episodes) -> tuple[Float[Array, "B T1 N H"], Float[Array, "B T1 N F"]]:
+def unroll_agents(net: AgentNet, batch: Lanes) -> tuple[Float[Array, "M H W N"], Float[Array, "M W N F"]]:
     """Hidden states and outputs of a network that every agent runs on its own history."""
-    hidden, out = net.unroll(histories(episodes), longest(episodes) + 1)
-    return by_agent(hidden, episodes), by_agent(out, episodes)
+    moments, lanes, n_agents, _ = batch.inputs.shape
+    hidden, out = net.unroll(*histories(batch), batch.moments)
+    return by_agent(hidden, batch), out.reshape(moments, lanes, n_agents, -1)
 
 
-def histories(episodes: Episodes) -> Float[Array, "T1 R I"]:
-    """What agents read; time leads, as the recurrent core wants it, and all agents of all episodes are rows of one matrix."""
-    batch, moments, n_agents, _ = episodes.obs.shape
-    before_first = jnp.full((batch, 1, n_agents), -1, episodes.action.dtype)
-    previous = jnp.concatenate([before_first, episodes.action], axis=1)
-    inputs = agent_inputs(jnp.swapaxes(episodes.obs, 0, 1), jnp.swapaxes(previous, 0, 1), episodes.available.shape[-1])
-    return inputs.reshape(moments, batch * n_agents, -1)
+def histories(batch: Lanes) -> tuple[Float[Array, "M R I"], Bool[Array, "M R"]]:
+    """What agents read and where their episodes begin: all agents of all lanes are rows of one matrix."""
+    moments, lanes, n_agents, _ = batch.inputs.shape
+    return batch.inputs.reshape(moments, lanes * n_agents, -1), jnp.repeat(batch.first, n_agents, axis=1)
 
 
-def by_agent(x: Float[Array, "T1 R F"], episodes: Episodes) -> Float[Array, "B T1 N F"]:
-    """Rows of one matrix as agents of episodes again."""
-    batch, moments, n_agents, _ = episodes.obs.shape
-    return jnp.swapaxes(x.reshape(moments, batch, n_agents, -1), 0, 1)
+def by_agent(hidden: Float[Array, "M H R"], batch: Lanes) -> Float[Array, "M H W N"]:
+    """Rows of one matrix as agents of lanes again."""
+    return hidden.reshape(*hidden.shape[:2], *batch.inputs.shape[1:3])
 
 
-def no_context(episodes: Episodes) -> Float[Array, "B T1 0"]:
+def no_context(batch: Lanes) -> Float[Array, "M W 0"]:
     """Nothing beside the state."""
-    return jnp.zeros((*episodes.state.shape[:2], 0))
+    return jnp.zeros((*batch.played.shape, 0))

@@ -32,17 +32,18 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from emc.errors import UserError
+from emc.lanes import Lanes, along
 from emc.mixers import QMIX
 from emc.mixers.qmix import MonotoneNet
 from emc.names import SMALLEST, check_number, check_size
-from emc.nets import MLP, Linear, Trunk, agent_inputs
+from emc.nets import MLP, Linear, Trunk
 from emc.optimisers import descend, init_optimiser, rmsprop
 from emc.parts import Metrics, Policy, Seen, Step
 from emc.policies.action_encoder import ActionEncoder, prediction_loss
 from emc.policies.exploration import epsilon_greedy, greedy
 from emc.policies.recurrent import by_agent, histories, no_context
 from emc.policies.roles import Roles, most_roles
-from emc.types import AgentValues, EnvSpec, Episodes, Unroll, longest, masked_mean, shared_maximum
+from emc.types import AgentValues, EnvSpec, Unroll, masked_mean, shared_maximum
 
 Tree = TypeVar("Tree")  # any pytree of arrays
 
@@ -160,66 +161,79 @@ class Rode(Policy):
         key: PRNGKeyArray,
         epsilon: Float[Array, ""],
     ) -> Step:
-        inputs = agent_inputs(obs, previous, available.shape[-1])
+        inputs = self.inputs(obs, previous, available.shape[-1])
         action_hidden, role_hidden = net.action.step(inputs, carry.action_hidden), net.role.step(inputs, carry.role_hidden)
-        value = role_values(net, state.roles, role_hidden)
+        value = role_values(net.role_value, state.roles.latent, role_hidden)
         chosen = epsilon_greedy(key, value, jnp.broadcast_to(state.roles.exists, value.shape), epsilon)
         role = jnp.where(carry.time % self.interval == 0, chosen, carry.role)
-        q = self._action_values(net, state.roles, action_hidden, role)
+        q = self._action_values(net.role_policies, state.roles, action_hidden, role)
         return Step(RodeCarry(action_hidden, role_hidden, role, carry.time + 1), q, state.roles.space[role], role.astype(jnp.int8))
 
-    def unroll(self, net: RodeNet, state: RodeState, episodes: Episodes) -> Unroll:
-        hidden = by_agent(net.action.unroll(histories(episodes), longest(episodes) + 1), episodes)
-        return Unroll(self._action_values(net, state.roles, hidden, role_at_each_moment(episodes)), hidden, no_context(episodes))
+    def unroll(self, net: RodeNet, state: RodeState, batch: Lanes) -> Unroll:
+        hidden = by_agent(net.action.unroll(*histories(batch), batch.moments), batch)
+
+        def values(policies: Linear, hidden: Array, roles: Roles, role: Array) -> Float[Array, "B W N A"]:
+            return self._action_values(policies, roles, jnp.moveaxis(hidden, 1, -1), role[:-1])
+
+        q = along(values, batch, net.role_policies, hidden, state.roles, batch.choice.astype(jnp.int32))
+        return Unroll(q, hidden, no_context(batch))
 
     def _action_values(
-        self, net: RodeNet, roles: Roles, hidden: Float[Array, "*B N H"], role: Int[Array, "*B N"]
+        self, policies: Linear, roles: Roles, hidden: Float[Array, "*B N H"], role: Int[Array, "*B N"]
     ) -> Float[Array, "*B N A"]:
         """What each action is worth to agents in their roles."""
         trained = (self._most_roles if self.train_new_roles else self.initial_roles) * self.embedding
-        policies = jax.tree.map(lambda w: jnp.concatenate([w[:trained], jax.lax.stop_gradient(w[trained:])]), net.role_policies)
+        policies = jax.tree.map(lambda w: jnp.concatenate([w[:trained], jax.lax.stop_gradient(w[trained:])]), policies)
         of_all = policies(hidden).reshape(*hidden.shape[:-1], self._most_roles, self.embedding)
         return jnp.einsum("...r,...re->...e", jax.nn.one_hot(role, self._most_roles), of_all) @ roles.embedding.T
 
     def auxiliary_loss(
-        self, online: Seen, target: Seen, state: RodeState, batch: Episodes, reward: Float[Array, "B T"], gamma: float
+        self, online: Seen, target: Seen, state: RodeState, batch: Lanes, reward: Float[Array, "M W"], gamma: float
     ) -> tuple[Float[Array, ""], Metrics]:
         """Temporal differences of role values from one choice of roles to the next."""
-        starts = slice(0, reward.shape[1], self.interval)
-        after = jnp.arange(reward.shape[1])[starts] + self.interval
-        after = jnp.minimum(after, batch.length[:, None])  # the last moment, if the episode was over before
-        now_values, next_values = self._role_values_at(online.nets.policy, state.roles, batch, starts, after)
-        _, target_values = self._role_values_at(target.nets.policy, state.roles, batch, starts, after)
-        next_role = greedy(next_values, jnp.broadcast_to(state.roles.exists, next_values.shape))
-
-        chosen = self._mix(online.nets.policy, now_values, batch.choice[:, starts].astype(jnp.int32), batch.state[:, starts])
-        bootstrap = self._mix(target.nets.policy, target_values, next_role, _at(batch.state, after))
-        ended = jnp.any(self._by_interval(batch.terminated), axis=-1)
-        aim = jnp.sum(self._by_interval(reward * batch.played), axis=-1) + gamma * ~ended * bootstrap
-        loss = masked_mean((chosen - jax.lax.stop_gradient(aim)) ** 2, batch.played[:, starts])
+        values, slow_values = (self._role_values(seen.nets.policy, state.roles, batch) for seen in (online, target))
+        roles = batch.choice.astype(jnp.int32)
+        chosen = self._mix(online.nets.policy, values, roles, batch)
+        next_role = greedy(values, jnp.broadcast_to(state.roles.exists, values.shape))
+        bootstrap = self._mix(target.nets.policy, slow_values, next_role, batch)
+        # Where the interval of a choice ends: at the next choice, or at the last moment if the episode was over before.
+        left = batch.length[jnp.minimum(batch.episode, batch.length.shape[0] - 1)] - batch.time
+        moment = jnp.arange(batch.time.shape[0])[:, None] + jnp.clip(left, 0, self.interval)
+        after = jnp.take_along_axis(bootstrap, jnp.minimum(moment, bootstrap.shape[0] - 1), axis=0)
+        ended = self._over_interval(batch.terminated, batch) > 0
+        aim = self._over_interval(reward * batch.played, batch) + gamma * ~ended * after
+        choosing = batch.played & (batch.time % self.interval == 0)
+        loss = masked_mean((chosen - jax.lax.stop_gradient(aim)) ** 2, choosing)
         return loss, {"role_loss": loss}
 
-    def _role_values_at(
-        self, net: RodeNet, roles: Roles, batch: Episodes, starts: slice, after: Int[Array, "B I"]
-    ) -> tuple[Float[Array, "B I N R"], Float[Array, "B I N R"]]:
-        """Role values at the start of each interval and after it."""
-        hidden = by_agent(net.role.unroll(histories(batch), longest(batch) + 1), batch)
-        return role_values(net, roles, hidden[:, starts]), role_values(net, roles, _at(hidden, after))
+    def _role_values(self, net: RodeNet, roles: Roles, batch: Lanes) -> Float[Array, "M W N R"]:
+        """What each role is worth to each agent at every moment."""
+        hidden = by_agent(net.role.unroll(*histories(batch), batch.moments), batch)
 
-    def _mix(
-        self, net: RodeNet, value: Float[Array, "B I N R"], role: Int[Array, "B I N"], state: Shaped[Array, "B I S"]
-    ) -> Float[Array, "B I"]:
+        def work(value: MLP, hidden: Array, latent: Array, data: tuple[()]) -> Float[Array, "B W N R"]:
+            return role_values(value, latent, jnp.moveaxis(hidden, 1, -1))
+
+        return along(work, batch, net.role_value, hidden, roles.latent)
+
+    def _mix(self, net: RodeNet, value: Float[Array, "M W N R"], role: Int[Array, "M W N"], batch: Lanes) -> Float[Array, "M W"]:
         """The team's value of given roles."""
-        chosen = jnp.take_along_axis(value, role[..., None], axis=-1)[..., 0]
-        values = AgentValues(chosen, chosen, role)  # QMIX reads the chosen values only
-        return jax.vmap(jax.vmap(lambda v, s: self.role_mixer(net.role_mixer, v, s).q[0]))(values, state)
 
-    def _by_interval(self, x: Shaped[Array, "B T"]) -> Shaped[Array, "B I L"]:
-        """Steps by the choice of roles that they belong to, the last interval filled up with zeros."""
-        whole = jnp.pad(x, ((0, 0), (0, -x.shape[1] % self.interval)))
-        return whole.reshape(x.shape[0], -1, self.interval)
+        def work(net: MonotoneNet, value: Array, fixed: tuple[()], data: tuple[Array, Array]) -> Float[Array, "B W"]:
+            role, state = (x[:-1] for x in data)
+            chosen = jnp.sum(value * jax.nn.one_hot(role, value.shape[-1]), axis=-1)
+            values = AgentValues(chosen, chosen, role)  # QMIX reads the chosen values only
+            return jax.vmap(jax.vmap(lambda v, s: self.role_mixer(net, v, s).q[0]))(values, state)
 
-    def learn(self, state: RodeState, batch: Episodes, env_steps: Int[Array, ""]) -> tuple[RodeState, Metrics]:
+        return along(work, batch, net.role_mixer, value, data=(role, batch.state))
+
+    def _over_interval(self, x: Shaped[Array, "M W"], batch: Lanes) -> Float[Array, "M W"]:
+        """Sums over the steps from each moment to the next choice of roles; what belongs to no step is zero."""
+        padded = jnp.pad(x.astype(jnp.float32), ((0, self.interval), (0, 0)))
+        same = jnp.pad(batch.episode, ((0, self.interval), (0, 0)), constant_values=-1)
+        shifts = [slice(shift, shift + x.shape[0]) for shift in range(self.interval)]
+        return sum((padded[s] * (same[s] == batch.episode) for s in shifts), jnp.zeros(x.shape))
+
+    def learn(self, state: RodeState, batch: Lanes, env_steps: Int[Array, ""]) -> tuple[RodeState, Metrics]:
         """Learn what actions do until it is time to form roles."""
         due = env_steps > self.switch_at
         zero = jnp.zeros(())
@@ -241,7 +255,7 @@ class Rode(Policy):
         """When roles are formed."""
         return after.roles.formed & ~before.roles.formed
 
-    def _encode(self, state: RodeState, batch: Episodes) -> tuple[ActionEncoder, optax.OptState, Float[Array, ""]]:
+    def _encode(self, state: RodeState, batch: Lanes) -> tuple[ActionEncoder, optax.OptState, Float[Array, ""]]:
         """One gradient step of the action encoder."""
         loss, gradient = jax.value_and_grad(prediction_loss)(state.encoder, batch, self.reward_weight)
         return *descend(self._optimiser, gradient, state.optimiser, state.encoder), loss
@@ -259,21 +273,9 @@ class Rode(Policy):
         return rmsprop(self.encoder_learning_rate, self.encoder_clip)
 
 
-def role_values(net: RodeNet, roles: Roles, hidden: Float[Array, "*B N H"]) -> Float[Array, "*B N R"]:
+def role_values(value: MLP, latent: Float[Array, "R E"], hidden: Float[Array, "*B N H"]) -> Float[Array, "*B N R"]:
     """What each role is worth to each agent."""
-    return net.role_value(hidden) @ roles.latent.T
-
-
-def role_at_each_moment(episodes: Episodes) -> Int[Array, "B T1 N"]:
-    """The role of each step; the last one also afterwards."""
-    moment = jnp.arange(episodes.obs.shape[1])
-    last = jnp.maximum(episodes.length - 1, 0)[:, None]
-    return _at(episodes.choice.astype(jnp.int32), jnp.minimum(moment, last))
-
-
-def _at(x: Shaped[Array, "B T1 *F"], moment: Int[Array, "B I"]) -> Shaped[Array, "B I *F"]:
-    """Each episode at moments of its own."""
-    return jax.vmap(lambda track, index: track[index])(x, moment)
+    return value(hidden) @ latent.T
 
 
 def _where(condition: Bool[Array, ""], yes: Tree, no: Tree) -> Tree:

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from emc.allocator import keep_freed_memory
 from emc.envs.base import Environment
 from emc.envs.hosted import Hosted
 from emc.errors import RunError, UserError
@@ -192,6 +193,7 @@ def is_finished(path: Path) -> bool:
 
 def loop_of(config: RunConfig) -> Loop:
     """The loop that a run's environment needs."""
+    keep_freed_memory()
     if isinstance(config.env, Hosted):
         return HostProgram(config.method, config.budget, config.env, config.seeds)
     return Program(config.method, config.budget, cast(Environment, config.env), config.seeds)

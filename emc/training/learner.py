@@ -7,12 +7,14 @@ inference step uses it.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from emc.lanes import Lanes, lanes_for, lay_episodes
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.methods import Method
 from emc.parts import Actors, Fit, Metrics, Seen
@@ -32,7 +34,7 @@ class Lesson(eqx.Module):
     """What one gradient step found out about its batch."""
 
     priority: Float[Array, " B"]  # mean squared temporal-difference error of each episode
-    bonus: Float[Array, "B T"]
+    bonus: Float[Array, "M W"]  # of each step, along the lanes of the batch
     metrics: Metrics
 
 
@@ -66,7 +68,15 @@ def actors_of(method: Method, state: LearnerState) -> Actors:
 
 
 def update(method: Method, state: LearnerState, batch: Episodes, env_steps: Int[Array, ""]) -> tuple[LearnerState, Lesson]:
-    """One gradient step on a batch of episodes."""
+    """One gradient step on a batch of padded episodes; the lesson's bonus is padded too."""
+    agents, actions = batch.available.shape[-2:]
+    lanes = lay_episodes(batch, lanes_for(batch.reward.shape[0], agents, method.lanes), partial(method.policy.inputs, n_actions=actions))
+    state, lesson = learn(method, state, lanes, env_steps)
+    return state, dataclasses.replace(lesson, bonus=lanes.by_episode(lesson.bonus))
+
+
+def learn(method: Method, state: LearnerState, batch: Lanes, env_steps: Int[Array, ""]) -> tuple[LearnerState, Lesson]:
+    """One gradient step on a batch laid out in lanes."""
     actors = actors_of(method, state)
     curiosity, bonus, curiosity_metrics = method.curiosity.learn(state.curiosity, batch, actors, method.gamma, env_steps)
     memory, recalled = method.memory.recall(state.memory, batch, method.gamma)
@@ -95,5 +105,5 @@ def update(method: Method, state: LearnerState, batch: Episodes, env_steps: Int[
         "reward_intrinsic": masked_mean(bonus, played),
         "memory_hit_rate": masked_mean(recalled.known.astype(jnp.float32), played),
     }
-    priority = jax.vmap(lambda error, mask: masked_mean(error**2, mask[:, None]))(fit.error, played)
+    priority = batch.per_episode(jnp.mean(fit.error**2, axis=-1)) / jnp.maximum(batch.length, 1)
     return LearnerState(values, policy, curiosity, memory), Lesson(jax.lax.stop_gradient(priority), bonus, metrics)

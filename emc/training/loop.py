@@ -19,10 +19,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from emc.envs.base import Described, Drawn, Environment
 from emc.errors import UserError
+from emc.lanes import Lanes, fold, lanes_for
 from emc.methods import Method
 from emc.names import check_size
 from emc.parts import Metrics
-from emc.training.learner import LearnerState, Lesson, actors_of, init_learner, observe, update
+from emc.training.learner import LearnerState, Lesson, actors_of, init_learner, learn, observe
 from emc.training.replay import Replay
 from emc.training.rollout import Outcome, play
 from emc.types import EnvSpec, Episodes
@@ -168,19 +169,20 @@ def absorb(
     tally, maps = _count(state.tally, outcome), _visit(env, state.maps, fresh)
     state = TrainState(learner, replay, env_steps, state.key, state.test_key, tally, maps)
 
-    def learn(u: Int[Array, ""], state: TrainState) -> TrainState:
+    def update(u: Int[Array, ""], state: TrainState) -> TrainState:
         learner, replay, lesson, batch = _learn(method, state.learner, state.replay, jax.random.fold_in(learn_key, u), state.env_steps)
         tally, maps = _mark(state.tally, lesson.metrics), _wonder(env, state.maps, batch, lesson)
         return dataclasses.replace(state, learner=learner, replay=replay, tally=tally, maps=maps)
 
-    return jax.lax.fori_loop(0, updates, learn, state)
+    return jax.lax.fori_loop(0, updates, update, state)
 
 
 def _learn(
     method: Method, learner: LearnerState, replay: Replay, key: PRNGKeyArray, env_steps: Int[Array, ""]
-) -> tuple[LearnerState, Replay, Lesson, Episodes]:
-    rows, batch = replay.sample(key, method.replay, method.batch_episodes)
-    learner, lesson = update(method, learner, batch, env_steps)
+) -> tuple[LearnerState, Replay, Lesson, Lanes]:
+    rows = replay.draw(key, method.replay, method.batch_episodes)
+    batch = replay.lay(rows, lanes_for(method.batch_episodes, replay.spec.n_agents, method.lanes), method.policy)
+    learner, lesson = learn(method, learner, batch, env_steps)
     return learner, replay.reprioritise(rows, lesson.priority), lesson, batch
 
 
@@ -216,13 +218,18 @@ def _visit(env: Described, maps: Maps, fresh: Episodes) -> Maps:
     return Maps(maps.visits + visits, maps.bonus, maps.bonus_visits)
 
 
-def _wonder(env: Described, maps: Maps, batch: Episodes, lesson: Lesson) -> Maps:
+def _wonder(env: Described, maps: Maps, batch: Lanes, lesson: Lesson) -> Maps:
     if not isinstance(env, Drawn) or not maps.visits.size:
         return maps
-    where = _where(env, batch)
-    bonus = jnp.einsum("bt,btrc->rc", lesson.bonus, where)
-    visits = jnp.einsum("bt,btrc->rc", batch.played.astype(jnp.float32), where)
-    return Maps(maps.visits, maps.bonus + bonus, maps.bonus_visits + visits)
+
+    def mark(weights: tuple[()], carry: tuple[Array, Array], tracks: tuple[()], env: Drawn, data: tuple[Array, ...]) -> Any:
+        state, bonus, played = data
+        where = jax.vmap(jax.vmap(env.occupancy))(state[1:])
+        sums = (jnp.einsum("kw,kwrc->rc", x[:-1].astype(jnp.float32), where) for x in (bonus, played))
+        return tuple(total + here for total, here in zip(carry, sums, strict=True)), ()
+
+    bonus, visits = fold(mark, batch, (), (maps.bonus, maps.bonus_visits), (), env, (batch.state, lesson.bonus, batch.played))[0]
+    return Maps(maps.visits, bonus, visits)
 
 
 def evaluate(method: Method, env: Environment, learner: LearnerState, key: PRNGKeyArray, episodes: int) -> Outcome:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, Shaped, UInt8
 
+from emc.lanes import Moment
 from emc.types import EnvSpec, Episodes
 
 
@@ -30,8 +31,8 @@ def pack(spec: EnvSpec, episodes: Episodes) -> Packed:
     moments = (*batch, spec.episode_limit + 1, -1)
     flags = [episodes.obs[..., obs_flags].reshape(moments), episodes.state[..., state_flags], episodes.available.reshape(moments)]
     return Packed(
-        obs=episodes.obs[..., obs].astype(spec.obs_dtype),
-        state=episodes.state[..., state].astype(spec.state_dtype),
+        obs=_as_bits(episodes.obs[..., obs].astype(spec.obs_dtype)),
+        state=_as_bits(episodes.state[..., state].astype(spec.state_dtype)),
         moment_flags=jnp.packbits(jnp.concatenate([flag.astype(bool) for flag in flags], axis=-1), axis=-1),
         step_flags=jnp.packbits(jnp.stack([episodes.terminated, episodes.played], axis=-2), axis=-1),
         action=episodes.action.astype("int8" if spec.n_actions <= 128 else "int32"),
@@ -40,24 +41,30 @@ def pack(spec: EnvSpec, episodes: Episodes) -> Packed:
     )
 
 
-def unpack(spec: EnvSpec, packed: Packed) -> Episodes:
-    """The episodes again, bit for bit as their environment's types hold them."""
+def lengths(spec: EnvSpec, packed: Packed) -> Int[Array, "*B"]:
+    """Steps of each episode."""
+    return jnp.sum(jnp.unpackbits(packed.step_flags[..., 1, :], axis=-1, count=spec.episode_limit).astype(jnp.int32), axis=-1)
+
+
+def unpack(spec: EnvSpec, packed: Packed, row: Int[Array, "*K"], time: Int[Array, "*K"], length: Int[Array, "*K"]) -> Moment:
+    """Moments of packed episodes again, bit for bit as their environment's types hold them; `length` is each one's episode's."""
     (obs, obs_flags), (state, state_flags) = (_split(columns) for columns in _columns(spec))
-    batch, agents = packed.reward.shape[:-1], spec.n_agents
-    moments = (*batch, spec.episode_limit + 1)
+    agents = spec.n_agents
+    step = jnp.minimum(time, spec.episode_limit - 1)
     sizes = [agents * len(obs_flags), len(state_flags), agents * spec.n_actions]
-    flags = jnp.unpackbits(packed.moment_flags, axis=-1, count=sum(sizes))
+    flags = jnp.unpackbits(packed.moment_flags[row, time], axis=-1, count=sum(sizes))
     seen, known, available = jnp.split(flags, np.cumsum(sizes)[:-1].tolist(), axis=-1)
-    steps = jnp.unpackbits(packed.step_flags, axis=-1, count=spec.episode_limit).astype(bool)
-    return Episodes(
-        obs=_joined(packed.obs, obs, seen.reshape(*moments, agents, len(obs_flags)), obs_flags),
-        state=_joined(packed.state, state, known, state_flags),
-        available=available.reshape(*moments, agents, spec.n_actions).astype(bool),
-        action=packed.action.astype(jnp.int32),
-        reward=packed.reward,
-        terminated=steps[..., 0, :],
-        played=steps[..., 1, :],
-        choice=packed.choice,
+    before = packed.action[row, jnp.maximum(time - 1, 0)].astype(jnp.int32)
+    last = jnp.maximum(jnp.minimum(time, length - 1), 0)
+    return Moment(
+        obs=_joined(_from_bits(packed.obs[row, time], spec.obs_dtype), obs, seen.reshape(*time.shape, agents, len(obs_flags)), obs_flags),
+        state=_joined(_from_bits(packed.state[row, time], spec.state_dtype), state, known, state_flags),
+        available=available.reshape(*time.shape, agents, spec.n_actions).astype(bool),
+        previous=jnp.where(time[..., None] > 0, before, -1),
+        action=packed.action[row, step].astype(jnp.int32),
+        reward=packed.reward[row, step],
+        terminated=(packed.step_flags[row, 0, step // 8] >> (7 - step % 8).astype(jnp.uint8)) & 1 == 1,
+        choice=jax.tree.map(lambda x: x[row, last], packed.choice),
     )
 
 
@@ -82,6 +89,19 @@ def _columns(spec: EnvSpec) -> tuple[np.ndarray, np.ndarray]:
     obs[list(spec.obs_flags)] = True
     state[list(spec.state_flags)] = True
     return obs, state
+
+
+def _as_bits(x: Shaped[Array, "*B F"]) -> Shaped[Array, "*B F"]:
+    """Short floats as whole numbers of the same bits: to write one row of floats XLA would widen a whole replay, on a CPU."""
+    return jax.lax.bitcast_convert_type(x, jnp.uint16) if _is_short(x.dtype) else x
+
+
+def _from_bits(x: Shaped[Array, "*B F"], dtype: str) -> Shaped[Array, "*B F"]:
+    return jax.lax.bitcast_convert_type(x, dtype) if _is_short(jnp.dtype(dtype)) else x
+
+
+def _is_short(dtype: np.dtype) -> bool:
+    return jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize == 2
 
 
 def _split(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from emc.lanes import Lanes, lay
+from emc.parts import Policy
 from emc.sampling import Sampler
-from emc.training.packing import Packed, blank_episodes, pack, unpack
+from emc.training.packing import Packed, blank_episodes, lengths, pack, unpack
 from emc.types import EnvSpec, Episodes
 
 
@@ -42,12 +46,22 @@ class Replay(eqx.Module):
         priority = jax.lax.dynamic_update_slice_in_dim(self.priority, block, at, 0)
         return Replay(self.spec, stored, priority, self.added + block.shape[0])
 
-    def sample(self, key: PRNGKeyArray, sampler: Sampler, batch: int) -> tuple[Int[Array, " B"], Episodes]:
-        """Draw episodes without replacement in proportion to the sampler's weights (Gumbel top-k); the ring must hold a batch."""
+    def draw(self, key: PRNGKeyArray, sampler: Sampler, batch: int) -> Int[Array, " B"]:
+        """Rows of episodes, without replacement, in proportion to the sampler's weights (Gumbel top-k); the ring must hold a batch."""
         stored = jnp.arange(self.capacity) < self.added
         lots = sampler.log_weight(self.priority) + jax.random.gumbel(key, (self.capacity,))
-        rows = jax.lax.top_k(jnp.where(stored, lots, -jnp.inf), batch)[1]
-        return rows, unpack(self.spec, jax.tree.map(lambda ring: ring[rows], self.episodes))
+        return jax.lax.top_k(jnp.where(stored, lots, -jnp.inf), batch)[1]
+
+    def lay(self, rows: Int[Array, " B"], lanes: int, policy: Policy) -> Lanes:
+        """Stored episodes laid out for learning; only what was played of them is read."""
+        length = lengths(self.spec, jax.tree.map(lambda ring: ring[rows], self.episodes))
+        return lay(
+            lambda episode, time: unpack(self.spec, self.episodes, rows[episode], time, length[episode]),
+            length,
+            self.spec.episode_limit,
+            lanes,
+            partial(policy.inputs, n_actions=self.spec.n_actions),
+        )
 
     def reprioritise(self, rows: Int[Array, " B"], priority: Float[Array, " B"]) -> Replay:
         """Give sampled episodes their new priorities."""

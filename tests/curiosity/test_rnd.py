@@ -21,7 +21,7 @@ from emc.optimisers import adam
 from emc.parts import Actors
 from emc.schedules import DecayingWeight
 from emc.types import Episodes
-from tests.twins import SPEC, Table, agent_values, assert_close, assert_trees_close, bits, filled, mlp, quick, random_episodes, spoilt
+from tests.twins import SPEC, Table, agent_values, assert_close, assert_trees_close, bits, filled, laid, mlp, quick, random_episodes, spoilt
 
 ETA = 0.2
 STATE, HISTORY = (RND(of=of, embedding=3, hidden=5, learning_rate=0.01) for of in ("state", "history"))
@@ -37,7 +37,10 @@ def start(curiosity: RND) -> RNDState:
 
 @functools.partial(quick, static_argnums=0)
 def learn(curiosity: RND, state: RNDState, batch: Episodes, env_steps: Any) -> tuple[RNDState, jax.Array, dict[str, jax.Array]]:
-    return curiosity.learn(state, batch, Actors(Table(), (), ()), 0.9, jnp.asarray(env_steps, jnp.int32))
+    lanes = laid(batch)
+    state, bonus, metrics = curiosity.learn(state, lanes, Actors(Table(), (), ()), 0.9, jnp.asarray(env_steps, jnp.int32))
+    assert bonus.shape == lanes.reward.shape
+    return state, lanes.by_episode(bonus), metrics
 
 
 def embed(curiosity: RND, net: Any, batch: Episodes) -> np.ndarray:
@@ -95,9 +98,11 @@ def test_a_history_is_more_than_where_it_ends() -> None:
 
 @functools.partial(quick, static_argnums=0)
 def see_again_and_again(curiosity: RND, state: RNDState, known: Episodes) -> tuple[RNDState, jax.Array]:
+    lanes = laid(known)
+
     def step(state: RNDState, _: None) -> tuple[RNDState, jax.Array]:
-        state, bonus, _ = curiosity.learn(state, known, Actors(Table(), (), ()), 0.9, jnp.int32(0))
-        return state, jnp.mean(bonus)
+        state, bonus, _ = curiosity.learn(state, lanes, Actors(Table(), (), ()), 0.9, jnp.int32(0))
+        return state, jnp.mean(lanes.by_episode(bonus))
 
     return jax.lax.scan(step, state, None, 200)
 

@@ -18,7 +18,7 @@ from emc.losses import TD, CentralTD
 from emc.losses.fitting import ValueFunction
 from emc.mixers import VDN, Independent
 from emc.optimisers import rmsprop
-from emc.parts import Actors, Nets, Policy
+from emc.parts import Actors, Curiosity, Nets, Policy
 from emc.policies import RecurrentQ
 from emc.schedules import DecayingWeight
 from emc.types import Episodes
@@ -33,7 +33,9 @@ from tests.twins import (
     bits,
     filled,
     greedy_actions,
+    improve,
     joint_value,
+    laid,
     only_agent,
     quick,
     random_episodes,
@@ -59,7 +61,17 @@ def start(curiosity: ValueCuriosity, phi: Any, soft: Any, predictor: Any, policy
 def learn(
     curiosity: ValueCuriosity, policy: Policy, state: ValueCuriosityState, batch: Episodes, env_steps: Any
 ) -> tuple[ValueCuriosityState, jax.Array, dict[str, jax.Array]]:
-    return curiosity.learn(state, batch, Actors(policy, state.values.online.policy, ()), GAMMA, jnp.asarray(env_steps, jnp.int32))
+    return wonder(curiosity, state, batch, Actors(policy, state.values.online.policy, ()), env_steps)
+
+
+def wonder(
+    curiosity: Curiosity, state: Any, batch: Episodes, actors: Actors, env_steps: Any = 0
+) -> tuple[Any, jax.Array, dict[str, jax.Array]]:
+    """One step on padded episodes; the bonus is padded too, and nothing is paid where no step is."""
+    lanes = laid(batch)
+    after, bonus, metrics = curiosity.learn(state, lanes, actors, GAMMA, jnp.asarray(env_steps, jnp.int32))
+    assert bonus.shape == lanes.reward.shape
+    return after, lanes.by_episode(bonus) + jnp.sum(jnp.where(lanes.played, 0.0, jnp.abs(bonus))), metrics
 
 
 def distances(predicted: Any, slow: Any, scale: float, look_ahead: bool) -> np.ndarray:
@@ -124,7 +136,9 @@ def test_the_values_behind_curiosity_learn_from_the_extrinsic_reward_alone() -> 
     assert np.max(np.abs(np.asarray(bonus - other_bonus))) > 1.0
     assert bits(first.values) == bits(second.values)  # whatever the bonus
     function = ValueFunction(Table(), VDN(), TD(), rmsprop(5e-4, 10.0), GAMMA, 200)
-    expected = quick(function.update)(function.start(Nets(table(1), (), ())), BATCH, BATCH.reward, Actors(Table(), table(1), ()))[0]
+    expected = quick(functools.partial(improve, function))(
+        function.start(Nets(table(1), (), ())), BATCH, BATCH.reward, Actors(Table(), table(1), ())
+    )[0]
     assert_trees_close(first.values, expected, 1e-6)
     error = sum_errors(table(1), table(1), BATCH, BATCH.reward, GAMMA)
     assert float(metrics["curiosity_loss"]) == pytest.approx(np.sum(error**2) / 9, rel=1e-5)
@@ -177,7 +191,7 @@ def test_the_prediction_error_falls_on_a_repeated_batch(squared: bool) -> None:
     phi, predictor = (filled(lambda key: policy.init_net(key, SPEC), seed, size=0.3) for seed in (1, 3))
 
     def step(state: ValueCuriosityState, _: None) -> tuple[ValueCuriosityState, jax.Array]:
-        state, bonus, _ = curiosity.learn(state, BATCH, Actors(policy, phi, ()), GAMMA, jnp.int32(0))
+        state, bonus, _ = wonder(curiosity, state, BATCH, Actors(policy, phi, ()))
         return state, jnp.sum(bonus)
 
     bonus = quick(lambda state: jax.lax.scan(step, state, None, 150)[1])(start(curiosity, phi, phi, predictor, policy))
@@ -185,7 +199,7 @@ def test_the_prediction_error_falls_on_a_repeated_batch(squared: bool) -> None:
 
 
 def test_no_curiosity_pays_nothing_and_learns_nothing() -> None:
-    state, bonus, metrics = NoCuriosity().learn((), BATCH, Actors(Table(), (), ()), GAMMA, jnp.int32(0))
+    state, bonus, metrics = wonder(NoCuriosity(), (), BATCH, Actors(Table(), (), ()))
     assert (state, metrics) == ((), {})
     assert bonus.shape == BATCH.reward.shape
     assert not np.any(np.asarray(bonus))
@@ -285,7 +299,7 @@ def test_the_central_critics_bonus_is_its_error_by_the_number_of_agents_with_nex
     )
     state = curiosity.start(policy, phi, ())
     state = dataclasses.replace(state, values=dataclasses.replace(state.values, target=hard))
-    after, bonus, _ = quick(lambda s, net: curiosity.learn(s, BATCH, Actors(policy, net, ()), GAMMA, jnp.int32(0)))(state, acting.policy)
+    after, bonus, _ = quick(lambda s, net: wonder(curiosity, s, BATCH, Actors(policy, net, ())))(state, acting.policy)
     e, (phi, hard), expected = as_numpy(BATCH), as_numpy((phi, hard)), np.zeros((3, 4))
     for b, t in zip(*np.nonzero(e.played), strict=True):
         later = greedy_actions(np.asarray(acting.policy.q[b, t + 1]), e.available[b, t + 1])

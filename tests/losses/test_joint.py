@@ -25,12 +25,15 @@ from tests.twins import (
     SPEC,
     Given,
     Minds,
+    along_steps,
     as_numpy,
     assert_close,
     assert_trees_close,
     filled,
+    fit_by_episode,
     greedy_actions,
     joint_value,
+    laid,
     mlp,
     quick,
     random_episodes,
@@ -51,9 +54,9 @@ def nets_of(loss: ValueLoss, policy: Policy, seed: int) -> Nets:
 
 def fit(loss: ValueLoss, policy: Policy, online: Nets, target: Nets, acting: Any, batch: Episodes, reward: jax.Array) -> Fit:
     """A loss on a batch; `acting` are the weights that choose."""
-    actors = Actors(policy, acting, ())
-    seen = (Seen(nets, actors.unroll_with(nets.policy, batch)) for nets in (online, target))
-    return loss(actors, VDN(), *seen, batch, reward, GAMMA)
+    actors, lanes = Actors(policy, acting, ()), laid(batch)
+    seen = (Seen(nets, actors.unroll_with(nets.policy, lanes)) for nets in (online, target))
+    return fit_by_episode(lanes, loss(actors, VDN(), *seen, lanes, along_steps(lanes, reward), GAMMA))
 
 
 fit_quickly = functools.partial(quick, static_argnums=(0, 1))(fit)

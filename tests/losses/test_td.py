@@ -22,7 +22,21 @@ from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
 from emc.parts import Actors, Fit, Mixed, Mixer, Nets, Policy
 from emc.policies import RecurrentQ
 from emc.types import AgentValues, EnvSpec, Episodes
-from tests.twins import SPEC, Table, assert_close, assert_trees_close, filled, fit_with, quick, random_episodes, stretched, sum_errors
+from tests.twins import (
+    SPEC,
+    Table,
+    along_steps,
+    assert_close,
+    assert_trees_close,
+    filled,
+    fit_with,
+    improve,
+    laid,
+    quick,
+    random_episodes,
+    stretched,
+    sum_errors,
+)
 
 GAMMA = 0.5
 MIXERS: dict[str, Mixer] = {
@@ -103,13 +117,17 @@ def value_function(mixer: Mixer, policy: Any, interval: int = 200, optimiser: An
     return ValueFunction(policy, mixer, TD(), optimiser or optax.sgd(1.0), GAMMA, interval)
 
 
+def improve_with(function: ValueFunction) -> Any:
+    return quick(functools.partial(improve, function))
+
+
 def test_the_loss_is_the_mean_over_steps_and_for_independent_learners_over_agents_too() -> None:
     for mixer, count in ((VDN(), 3), (Independent(), 6)):
         function = value_function(mixer, Table())
         state = function.start(Nets(jnp.array([Q]), (), ()))
         state = dataclasses.replace(state, target=Nets(jnp.array([TARGET]), (), ()))
         batch = one_episode(terminated=True)
-        after, fit, metrics = quick(function.update)(state, batch, batch.reward, Actors(Table(), state.online.policy, ()))
+        after, fit, metrics = improve_with(function)(state, batch, batch.reward, Actors(Table(), state.online.policy, ()))
         error = np.asarray(fit.error[0, :3], np.float64)
         assert float(metrics["loss"]) == pytest.approx(np.sum(error**2) / count)
         assert float(metrics["td_error"]) == pytest.approx(np.sum(np.abs(error)) / count)
@@ -188,7 +206,7 @@ def loss_and_gradient(policy: Policy, mixer: Mixer, nets: tuple[Nets, Nets], bat
     """The whole objective, regulariser included, and the step that follows from it."""
     function = value_function(mixer, policy)
     state = dataclasses.replace(function.start(nets[0]), target=nets[1])
-    after, _, metrics = function.update(state, batch, reward, Actors(policy, state.online.policy, ()))
+    after, _, metrics = improve(function, state, batch, reward, Actors(policy, state.online.policy, ()))
     return metrics["loss"], jax.tree.map(jnp.subtract, state.online, after.online)
 
 
@@ -295,8 +313,8 @@ def test_a_regulariser_is_averaged_up_to_the_longest_episodes_last_step_and_over
     for mixer in (VDN(), Regularised()):
         function = value_function(mixer, Table())
         state, actors = function.start(Nets(jnp.asarray(table), (), ())), Actors(Table(), jnp.asarray(table), ())
-        losses[type(mixer)] = float(quick(function.update)(state, batch, batch.reward, actors)[2]["loss"])
-    expected = (1.0 + 2.0 + 4.0 + 8.0 + 16.0 + 32.0) / (2 * 3)  # steps 0, 1, 2 of both, played or not
+        losses[type(mixer)] = float(improve_with(function)(state, batch, batch.reward, actors)[2]["loss"])
+    expected = (1.0 + 2.0 + 4.0 + 8.0 + 16.0) / (2 * 3)  # at steps 0, 1, 2 of both, the ending of the second too; nothing on padding
     assert losses[Regularised] - losses[VDN] == pytest.approx(expected, rel=1e-5)
 
 
@@ -313,7 +331,7 @@ def test_the_attention_regulariser_reaches_the_loss() -> None:
 
 def test_the_target_is_copied_every_interval_and_only_then() -> None:
     function = value_function(VDN(), Table(), interval=3, optimiser=optax.sgd(0.1))
-    batch, update = one_episode(terminated=True), quick(function.update)
+    batch, update = one_episode(terminated=True), improve_with(function)
     state = function.start(Nets(jnp.array([Q]), (), ()))
     targets = [np.asarray(state.target.policy)]
     for i in range(1, 8):
@@ -356,7 +374,8 @@ def test_the_mixed_returns_of_a_three_step_episode_are_those_found_by_hand(
 
 @functools.partial(quick, static_argnums=2)
 def _aims(batch: Episodes, after: jax.Array, share: float) -> jax.Array:
-    return targets(batch.reward, after, batch, GAMMA, share)
+    lanes = laid(batch)
+    return lanes.by_episode(targets(lanes.reward, along_steps(lanes, after), lanes, GAMMA, share))
 
 
 @hypothesis.settings(max_examples=25, deadline=None)

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emc.memory import EpisodicMemory, NoMemory
+from emc.parts import Recollection
 from emc.types import EnvSpec, Episodes, bytes_of
+from tests.twins import laid
 
 LIMIT = 5
 SPEC = EnvSpec(n_agents=1, n_actions=1, obs_size=1, state_size=8, episode_limit=LIMIT)
@@ -29,7 +31,15 @@ def observe(memory, state, fresh, gamma: float = 0.5):
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def recall(memory, state, batch, gamma: float = 0.5):
-    return memory.recall(state, batch, gamma)
+    return recall_in_lanes(memory, state, batch, gamma)
+
+
+def recall_in_lanes(memory, state, batch, gamma: float):
+    """What is recalled of padded episodes, padded too; nothing is where no step is."""
+    lanes = laid(batch)
+    state, recalled = memory.recall(state, lanes, gamma)
+    known = lanes.by_episode(recalled.known) | jnp.any(recalled.known & ~lanes.played)
+    return state, Recollection(lanes.by_episode(recalled.target), known)
 
 
 def begin(memory=MEMORY, spec: EnvSpec = SPEC, seed: int = 0):
@@ -241,7 +251,7 @@ def test_seeds_under_vmap_remember_like_seeds_alone():
 
     def run(key, batch: Episodes):
         state = MEMORY.observe(MEMORY.init(key, SPEC), batch, 0.5)
-        return MEMORY.recall(state, batch, 0.5)
+        return recall_in_lanes(MEMORY, state, batch, 0.5)
 
     keys = jax.random.split(jax.random.key(1), 3)
     stacked = jax.jit(jax.vmap(run))(keys, jax.tree.map(lambda *x: jnp.stack(x), *batches))
@@ -257,7 +267,7 @@ def test_a_training_loop_carries_the_memory_without_copying_it():
     def train(state, batch: Episodes):
         def turn(_, carry):
             state, total = carry
-            state, recollection = memory.recall(memory.observe(state, batch, 0.9), batch, 0.9)
+            state, recollection = recall_in_lanes(memory, memory.observe(state, batch, 0.9), batch, 0.9)
             return state, total + recollection.target
 
         return jax.lax.fori_loop(0, 3, turn, (state, jnp.zeros_like(batch.reward)))
@@ -287,7 +297,8 @@ def test_no_memory_knows_nothing_and_costs_nothing():
     assert memory.metrics(state) == {}
     assert targets(recall(memory, state, batch)[1]) == [[None] * LIMIT]
     assert not np.any(recall(memory, state, batch)[1].target)
-    assert {equation.primitive.name for equation in jax.make_jaxpr(lambda b: memory.recall((), b, 0.5))(batch).eqns} <= {"broadcast_in_dim"}
+    equations = jax.make_jaxpr(lambda b: memory.recall((), b, 0.5))(laid(batch)).eqns
+    assert {equation.primitive.name for equation in equations} <= {"broadcast_in_dim"}
 
 
 def test_the_weight_of_the_loss_is_a_field():

@@ -18,6 +18,7 @@ import pytest
 from emc.errors import UserError
 from emc.interop import to_torch
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent, Unrestricted
+from emc.nets import at_once
 from emc.parts import Mixer
 from emc.types import AgentValues, EnvSpec
 from tests.twins import assert_close, assert_trees_close, filled, mlp, quick, two_layers, unrestricted
@@ -185,7 +186,7 @@ def test_agents_and_transformation_learn_through_the_first_sum_and_lambda_throug
 
     def second_sum(attention: Any) -> jax.Array:
         values = AgentValues(jnp.asarray(chosen), jnp.asarray(greedy), jnp.asarray(action))
-        return jnp.sum(weight * (chosen - greedy) * attention(jnp.asarray(state), values))
+        return jnp.sum(weight * (chosen - greedy) * attention(at_once(jnp.asarray(state), *attention.readers), values))
 
     assert_trees_close(d_net.attention, quick(jax.grad(second_sum))(net.attention), 1e-4)
 

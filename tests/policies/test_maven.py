@@ -26,17 +26,22 @@ from emc.training.rollout import play
 from emc.types import AgentValues, EnvSpec, Episodes
 from tests.twins import (
     SPEC,
+    Run,
     Scripted,
     as_numpy,
     assert_close,
     assert_trees_close,
     bits,
+    by_moment,
     filled,
+    fit_by_episode,
     gru,
     gru_weights,
+    laid,
     mlp,
     quick,
     random_episodes,
+    run_by_moment,
     spoilt,
     stretched,
 )
@@ -62,7 +67,13 @@ def state_of(policy: Maven = POLICY, spec: EnvSpec = SPEC, seed: int = 0) -> Mav
 
 
 STATE = state_of()
-unroll = quick(lambda net, episodes: POLICY.unroll(net, STATE, episodes))
+SEEN = np.arange(5) <= np.array([4, 2, 3])[:, None]  # moments
+
+
+@quick
+def unroll(net: MavenNet, episodes: Episodes) -> Run:
+    lanes = laid(episodes)
+    return run_by_moment(lanes, POLICY.unroll(net, STATE, lanes))
 
 
 def twin_values(net: MavenNet, batch: Episodes, latent: Any) -> np.ndarray:
@@ -84,10 +95,10 @@ def twin_values(net: MavenNet, batch: Episodes, latent: Any) -> np.ndarray:
 def test_values_along_episodes_are_those_of_a_plain_loop_and_depend_on_the_latent() -> None:
     for latent in (LATENT, np.array([0, 1, 2])):
         run = unroll(NET, with_latent(BATCH, latent))
-        assert_close(run.q, twin_values(NET, BATCH, latent), 1e-5)
-        assert run.context.tolist() == np.broadcast_to(np.eye(LATENTS)[latent][:, None], (3, 5, LATENTS)).tolist()
+        assert_close(run.q[SEEN], twin_values(NET, BATCH, latent)[SEEN], 1e-5)
+        assert run.context.tolist() == (np.eye(LATENTS)[latent][:, None] * SEEN[..., None]).tolist()  # the last moment included
     other = np.asarray(unroll(NET, with_latent(BATCH, (LATENT + 1) % LATENTS)).q)
-    assert np.all(np.abs(other - np.asarray(unroll(NET, BATCH).q)) > 1e-6)
+    assert np.all(np.abs(other - np.asarray(unroll(NET, BATCH).q))[SEEN] > 1e-6)
 
 
 def test_values_step_by_step_are_those_along_the_episode_under_the_latent_that_was_drawn() -> None:
@@ -118,12 +129,13 @@ class Telling(Mixer):
 
 def test_the_mixer_of_the_values_and_of_the_target_read_the_latent_after_the_state() -> None:
     assert POLICY.mixer_spec(SPEC) == dataclasses.replace(SPEC, state_size=SPEC.state_size + LATENTS)
-    nets, run = Nets(NET, (), ()), unroll(NET, BATCH)
-    np.testing.assert_array_equal(mixer_state(run, BATCH)[..., : SPEC.state_size], BATCH.state)
-    fit = TD()(Actors(POLICY, NET, STATE), Telling(), Seen(nets, run), Seen(nets, run), BATCH, BATCH.reward, 0.5)
-    assert fit.q[:, 0, 0].tolist() == (LATENT + 1).tolist()
+    lanes = laid(BATCH)
+    seen, played = Seen(Nets(NET, (), ()), quick(POLICY.unroll)(NET, STATE, lanes)), np.asarray(BATCH.played)
+    np.testing.assert_array_equal(mixer_state(lanes.state, seen.run.context)[..., : SPEC.state_size], lanes.state)
+    fit = fit_by_episode(lanes, TD()(Actors(POLICY, NET, STATE), Telling(), seen, seen, lanes, lanes.reward, 0.5))
+    np.testing.assert_array_equal(fit.q[..., 0], (LATENT + 1)[:, None] * played)
     after = np.asarray(fit.q - fit.error)[..., 0] - np.asarray(BATCH.reward)
-    np.testing.assert_allclose(after, 0.5 * (~np.asarray(BATCH.terminated)) * (LATENT + 1)[:, None], atol=1e-6)
+    np.testing.assert_allclose(after, 0.5 * (~np.asarray(BATCH.terminated) & played) * (LATENT + 1)[:, None], atol=1e-6)
 
 
 def test_the_teams_value_changes_with_the_latent_even_where_the_agents_values_do_not() -> None:
@@ -132,14 +144,14 @@ def test_the_teams_value_changes_with_the_latent_even_where_the_agents_values_do
     run = unroll(NET, BATCH)
 
     def total(context: jax.Array) -> jax.Array:
-        changed = dataclasses.replace(run, context=context)
-        return mix(mixer, net, values_of(run.q[:, :-1], BATCH.available[:, :-1], BATCH.action), mixer_state(changed, BATCH)[:, :-1]).q
+        values = values_of(run.q[:, :-1], BATCH.available[:, :-1], BATCH.action)
+        return mix(mixer, net, values, mixer_state(BATCH.state, context)[:, :-1]).q
 
     slopes = np.asarray(quick(jax.grad(lambda context: jnp.sum(total(context))))(run.context))
     assert np.all(np.any(slopes[:, :-1] != 0, axis=-1))
     assert not np.any(slopes[:, -1])  # nothing is mixed at the last moment
     one, two = (np.asarray(quick(total)(context)) for context in (run.context, jnp.roll(run.context, 1, axis=-1)))
-    assert np.all(one != two)
+    assert np.all((one != two)[np.asarray(BATCH.played)])
 
 
 @quick
@@ -147,8 +159,9 @@ def guess(net: MavenNet, batch: Episodes) -> tuple[tuple[jax.Array, dict[str, ja
     """The discriminator's loss, its report, and what it does to the agents and itself."""
 
     def loss(net: MavenNet) -> tuple[jax.Array, dict[str, jax.Array]]:
-        seen = Seen(Nets(net, (), ()), POLICY.unroll(net, STATE, batch))
-        return POLICY.auxiliary_loss(seen, seen, STATE, batch, batch.reward, 0.9)
+        lanes = laid(batch)
+        seen = Seen(Nets(net, (), ()), POLICY.unroll(net, STATE, lanes))
+        return POLICY.auxiliary_loss(seen, seen, STATE, lanes, lanes.reward, 0.9)
 
     return jax.value_and_grad(loss, has_aux=True)(net)
 
@@ -188,7 +201,8 @@ def test_an_episode_is_played_and_learned_from_under_one_latent(env: Any) -> Non
     @quick
     def both(key: jax.Array) -> tuple[Episodes, jax.Array]:
         episodes, _ = play(env, actors, key, jnp.zeros(()), 12)
-        return episodes, actors.unroll(episodes).q
+        lanes = laid(episodes, 5)
+        return episodes, by_moment(lanes, actors.unroll(lanes).q)
 
     episodes, q = both(jax.random.key(0))
     choice, played = np.asarray(episodes.choice), np.asarray(episodes.played)

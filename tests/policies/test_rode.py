@@ -25,13 +25,28 @@ from emc.parts import Actors, Nets, Seen
 from emc.policies import Rode
 from emc.policies.action_encoder import ActionEncoder, prediction_loss
 from emc.policies.exploration import act_greedily
-from emc.policies.rode import RodeNet, RodeState, role_at_each_moment
+from emc.policies.rode import RodeNet, RodeState
 from emc.policies.roles import Roles
 from emc.schedules import Epsilon
 from emc.training.loop import Budget, Program
 from emc.training.rollout import play
 from emc.types import EnvSpec, Episodes
-from tests.twins import as_numpy, assert_close, assert_trees_close, bits, filled, gru, quick, random_episodes, stretched
+from tests.twins import (
+    Run,
+    along_steps,
+    as_numpy,
+    assert_close,
+    assert_trees_close,
+    bits,
+    by_moment,
+    filled,
+    gru,
+    laid,
+    quick,
+    random_episodes,
+    run_by_moment,
+    stretched,
+)
 
 GAMMA, INTERVAL = 0.9, 3
 SPEC = EnvSpec(n_agents=2, n_actions=6, obs_size=4, state_size=5, episode_limit=8, idle_actions=(4,), move_actions=(0, 1, 2, 3))
@@ -87,7 +102,15 @@ def walk(net: RodeNet, state: RodeState, episode: Episodes, key: jax.Array, epsi
     return jax.lax.scan(step, start, (episode.obs, episode.available, previous, jax.random.split(key, episode.obs.shape[0])))[1]
 
 
-unroll = quick(POLICY.unroll)
+@quick
+def unroll(net: RodeNet, state: RodeState, episodes: Episodes) -> Run:
+    lanes = laid(episodes, 3)
+    return run_by_moment(lanes, POLICY.unroll(net, state, lanes))
+
+
+def role_at_each_moment(episodes: Episodes) -> np.ndarray:
+    lanes = laid(episodes, 3)
+    return np.asarray(by_moment(lanes, lanes.choice))
 
 
 def row(episodes: Episodes, index: int) -> Episodes:
@@ -163,10 +186,10 @@ def test_values_along_an_episode_are_those_of_its_steps() -> None:
 
 
 def test_the_last_moment_keeps_the_role_of_the_last_step() -> None:
-    role, choice = np.asarray(role_at_each_moment(BATCH)), np.asarray(BATCH.choice)
+    role, choice = role_at_each_moment(BATCH), np.asarray(BATCH.choice)
     for index, length in enumerate(LENGTHS):
         assert np.array_equal(role[index, :length], choice[index, :length])
-        assert np.all(role[index, length:] == choice[index, length - 1])
+        assert np.all(role[index, length] == choice[index, length - 1])
 
 
 def hidden_in_numpy(trunk: Trunk, episodes: Episodes) -> np.ndarray:
@@ -213,7 +236,7 @@ def mixed_in_numpy(net: RodeNet, values: np.ndarray, state: np.ndarray) -> float
 def test_action_values_are_the_roles_own_policy_times_the_embeddings() -> None:
     net = weights(3)
     run = unroll(net, formed_state(), BATCH)
-    hidden, role = hidden_in_numpy(net.action, BATCH), np.asarray(role_at_each_moment(BATCH))
+    hidden, role = hidden_in_numpy(net.action, BATCH), role_at_each_moment(BATCH)
     policies = affine(net.role_policies, hidden).reshape(*hidden.shape[:3], 4, 3)
     for b, t, i in np.ndindex(*role.shape):
         if t <= LENGTHS[b]:
@@ -221,8 +244,9 @@ def test_action_values_are_the_roles_own_policy_times_the_embeddings() -> None:
 
 
 def role_loss(net: RodeNet, target: RodeNet, state: RodeState, batch: Episodes, reward: Any, policy: Rode = POLICY) -> jax.Array:
-    online, slow = (Seen(Nets(each, (), ()), policy.unroll(each, state, batch)) for each in (net, target))
-    return policy.auxiliary_loss(online, slow, state, batch, reward, GAMMA)[0]
+    lanes = laid(batch, 3)
+    online, slow = (Seen(Nets(each, (), ()), policy.unroll(each, state, lanes)) for each in (net, target))
+    return policy.auxiliary_loss(online, slow, state, lanes, along_steps(lanes, reward), GAMMA)[0]
 
 
 def test_role_values_are_fitted_to_the_interval_and_the_next_choice() -> None:
@@ -248,9 +272,9 @@ def test_role_values_are_fitted_to_the_interval_and_the_next_choice() -> None:
 def everything(net: RodeNet, target: RodeNet, batch: Episodes, policy: Rode = POLICY) -> jax.Array:
     """All that trains the weights: the values of what was done, and the role loss."""
     state = formed_state()
-    q = policy.unroll(net, state, batch).q[:, :-1]
-    chosen = jnp.take_along_axis(q, batch.action[..., None], axis=-1)[..., 0]
-    return jnp.sum(chosen**2 * batch.played[..., None]) + role_loss(net, target, state, batch, batch.reward, policy)
+    lanes = laid(batch, 3)
+    chosen = jnp.take_along_axis(policy.unroll(net, state, lanes).q, lanes.action[..., None], axis=-1)[..., 0]
+    return jnp.sum(chosen**2 * lanes.played[..., None]) + role_loss(net, target, state, batch, batch.reward, policy)
 
 
 def test_padding_after_the_end_changes_no_gradient() -> None:
@@ -298,12 +322,12 @@ def test_the_encoder_is_judged_by_the_next_observation_and_the_reward_of_played_
             distances.append(np.linalg.norm(two_layers(encoder.next_obs, both) - obs[b, t + 1, i] + 1e-6))
             errors.append(two_layers(encoder.reward, both)[0] - float(BATCH.reward[b, t]))
     judge = quick(jax.value_and_grad(functools.partial(prediction_loss, reward_weight=10.0)))
-    loss, gradient = judge(encoder, BATCH)
+    loss, gradient = judge(encoder, laid(BATCH, 3))
     assert float(loss) == pytest.approx(np.mean(distances) + 10 * np.mean(np.square(errors)), rel=1e-5)
-    assert_trees_close(judge(encoder, stretched(BATCH, 3)), (loss, gradient), 1e-4)
+    assert_trees_close(judge(encoder, laid(stretched(BATCH, 3), 3)), (loss, gradient), 1e-4)
 
 
-learn = quick(lambda state, env_steps: POLICY.learn(state, BATCH, env_steps))
+learn = quick(lambda state, env_steps: POLICY.learn(state, laid(BATCH, 3), env_steps))
 
 
 def test_the_encoder_learns_until_the_switch_and_rests_afterwards() -> None:
@@ -328,7 +352,7 @@ def test_seeds_side_by_side_learn_and_form_roles_each_at_its_own_time() -> None:
     states = [fresh_state(), dataclasses.replace(fresh_state(), encoder=filled(lambda key: ActionEncoder.init(key, SPEC, 5, 4, 3), 8))]
     for steps in ([50, 100], [100, 101], [101, 130]):
         together, report = quick(jax.vmap(POLICY.learn, in_axes=(0, None, 0)))(
-            jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), BATCH, jnp.array(steps)
+            jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), laid(BATCH, 3), jnp.array(steps)
         )
         alone = [learn(state, jnp.int32(now)) for state, now in zip(states, steps, strict=True)]
         for index, (state, metrics) in enumerate(alone):

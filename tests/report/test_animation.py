@@ -32,7 +32,7 @@ class Scripted(Policy):
     def step(self, net: Any, state: Any, carry: Any, obs: Any, available: Any, previous: Any, key: Any, epsilon: Any) -> Any:
         return Step(carry + 1, jax.nn.one_hot(net[carry], 5), available, ())
 
-    def unroll(self, net: Any, state: Any, episodes: Any) -> Any:
+    def unroll(self, net: Any, state: Any, batch: Any) -> Any:
         raise NotImplementedError
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from emc.curiosity import ValueCuriosity
 from emc.interop import episodes_from_pymarl, learner_from_torch, networks_of, to_torch
+from emc.lanes import Lanes
 from emc.losses import Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
 from emc.methods import Method
@@ -22,7 +23,7 @@ from emc.parts import Memory, Metrics, Recollection, Seen
 from emc.policies import RecurrentQ
 from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
 from emc.types import EnvSpec, Episodes
-from tests.twins import SPEC, Table, assert_close, bits, only_agent, quick, random_episodes, sum_errors
+from tests.twins import SPEC, Table, along_steps, assert_close, bits, only_agent, quick, random_episodes, sum_errors
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RELEASED = EnvSpec(n_agents=3, n_actions=5, obs_size=11, state_size=19, episode_limit=6)
@@ -153,8 +154,8 @@ class Script(Memory):
     def observe(self, state: Any, fresh: Episodes, gamma: float) -> Any:
         return state
 
-    def recall(self, state: tuple[jax.Array, jax.Array], batch: Episodes, gamma: float) -> tuple[Any, Recollection]:
-        value, known = state
+    def recall(self, state: tuple[jax.Array, jax.Array], batch: Lanes, gamma: float) -> tuple[Any, Recollection]:
+        value, known = (along_steps(batch, x) for x in state)
         return state, Recollection(batch.reward + gamma * value, known)
 
     def metrics(self, state: Any) -> Metrics:
@@ -236,16 +237,18 @@ class Pulled(Table):
     """Values that are pulled down by a loss of the policy's own."""
 
     def auxiliary_loss(
-        self, online: Seen, target: Seen, state: Any, batch: Episodes, reward: jax.Array, gamma: float
+        self, online: Seen, target: Seen, state: Any, batch: Lanes, reward: jax.Array, gamma: float
     ) -> tuple[jax.Array, Metrics]:
-        return jnp.sum(online.run.q), {"pull": jnp.ones(())}
+        return jnp.sum(online.run.q * batch.inside[..., None, None]), {"pull": jnp.ones(())}
 
 
 def test_a_policys_own_loss_moves_the_acting_agents_and_not_the_values_behind_curiosity() -> None:
     pulled, plain = (Method(policy=policy, curiosity=ValueCuriosity()) for policy in (Pulled(TABLE.shape), TABLE))
     state = fresh_learner(plain)
     (after, lesson), (expected, other) = (learn(method, state, BATCH) for method in (pulled, plain))
-    assert float(lesson.metrics["loss"] - other.metrics["loss"]) == pytest.approx(float(jnp.sum(state.values.online.policy)), rel=1e-4)
+    assert float(lesson.metrics["loss"] - other.metrics["loss"]) == pytest.approx(
+        float(sum(jnp.sum(state.values.online.policy[b, : length + 1]) for b, length in enumerate(LENGTHS))), rel=1e-4
+    )
     assert bits(after.values.online) != bits(expected.values.online)
     assert bits(after.curiosity) == bits(expected.curiosity)
     assert set(lesson.metrics) - set(other.metrics) == {"pull"}
@@ -281,7 +284,7 @@ class Turning(Table):
     def init(self, key: jax.Array, spec: EnvSpec) -> jax.Array:
         return jnp.zeros((), bool)
 
-    def learn(self, state: jax.Array, batch: Episodes, env_steps: jax.Array) -> tuple[jax.Array, Metrics]:
+    def learn(self, state: jax.Array, batch: Lanes, env_steps: jax.Array) -> tuple[jax.Array, Metrics]:
         return env_steps > 10, {}
 
     def turned(self, before: jax.Array, after: jax.Array) -> jax.Array:

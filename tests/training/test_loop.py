@@ -20,10 +20,9 @@ from emc.sampling import Prioritised
 from emc.schedules import Epsilon
 from emc.training.learner import actors_of
 from emc.training.loop import Budget, Program, TrainState, evaluate, first_update, updates_at
-from emc.training.packing import unpack
 from emc.training.rollout import play
 from emc.types import Timestep
-from tests.twins import Scripted, World, as_numpy, assert_close, bits, quick
+from tests.twins import Scripted, World, as_numpy, assert_close, bits, laid, quick, unpacked
 
 METHOD = Method(
     policy=RecurrentQ(hidden=8),
@@ -124,7 +123,7 @@ def test_gradient_steps_per_episode_do_not_depend_on_parallel_environments(progr
 
 
 def test_environment_steps_are_the_steps_that_were_played(four: TrainState) -> None:
-    stored = unpack(four.replay.spec, four.replay.episodes)
+    stored = unpacked(four.replay.spec, four.replay.episodes)
     played = np.asarray(stored.played)
     assert four.replay.added == 8
     assert np.all(played[:, 0])
@@ -138,7 +137,7 @@ def test_environment_steps_are_the_steps_that_were_played(four: TrainState) -> N
 
 
 def test_every_played_state_is_in_the_memory(four: TrainState) -> None:
-    stored = unpack(four.replay.spec, four.replay.episodes)
+    stored = unpacked(four.replay.spec, four.replay.episodes)
     states = set()
     for state, length, ended in zip(
         np.asarray(stored.state),
@@ -151,7 +150,7 @@ def test_every_played_state_is_in_the_memory(four: TrainState) -> None:
 
 
 def test_visits_are_agent_steps_by_the_cell_that_each_step_led_to(four: TrainState) -> None:
-    stored = unpack(four.replay.spec, four.replay.episodes)
+    stored = unpacked(four.replay.spec, four.replay.episodes)
     visits, lengths = np.asarray(four.maps.visits), np.asarray(stored.length)
     assert np.sum(visits) == 2 * four.env_steps
     expected = [np.sum(lengths >= column) if column else 0 for column in range(6)]  # both agents walk one column a step
@@ -175,15 +174,16 @@ def test_drawn_episodes_get_the_priority_of_their_last_lesson_and_others_keep_th
 
 
 def test_every_iteration_plays_new_episodes(four: TrainState) -> None:
-    stored = unpack(four.replay.spec, four.replay.episodes)
+    stored = unpacked(four.replay.spec, four.replay.episodes)
     episodes = np.asarray(stored.state).reshape(4, -1)  # two rows for each iteration
     assert len(np.unique(episodes, axis=0)) == 4
 
 
 def test_epsilon_follows_the_environment_steps_before_each_iteration(program: Program) -> None:
     start, replay = run(program), run(program, 2).replay
-    episodes = unpack(replay.spec, replay.episodes)
-    q = np.asarray(quick(METHOD.policy.unroll)(start.learner.values.online.policy, (), episodes).q)[:, :-1]
+    episodes = unpacked(replay.spec, replay.episodes)
+    lanes = laid(episodes)
+    q = np.asarray(lanes.by_episode(quick(METHOD.policy.unroll)(start.learner.values.online.policy, (), lanes).q))
     best = np.argmax(np.where(np.asarray(episodes.available)[:, :-1], q, -np.inf), axis=-1)
     same = [
         np.array_equal(np.asarray(episodes.action)[b][played], best[b][played]) for b, played in enumerate(np.asarray(episodes.played)[:4])

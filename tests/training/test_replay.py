@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from emc.sampling import Prioritised, Sampler, Uniform
-from emc.training.packing import pack, unpack
+from emc.training.packing import pack
 from emc.training.replay import Replay
 from emc.types import Episodes, bytes_of
-from tests.twins import SPEC, bits, quick, random_episodes
+from tests.twins import SPEC, bits, quick, random_episodes, unpacked
 
 
 @functools.partial(quick, static_argnums=2)
@@ -26,7 +26,8 @@ def add(ring: Replay, fresh: Episodes, sampler: Sampler) -> Replay:
 
 @functools.partial(quick, static_argnums=(2, 3))
 def sample(ring: Replay, key: jax.Array, sampler: Sampler, batch: int) -> tuple[jax.Array, Episodes]:
-    return ring.sample(key, sampler, batch)
+    rows = ring.draw(key, sampler, batch)
+    return rows, unpacked(ring.spec, jax.tree.map(lambda x: x[rows], ring.episodes))
 
 
 reprioritise = quick(Replay.reprioritise)
@@ -132,7 +133,7 @@ def test_flags_among_numbers_come_back_at_their_places(obs_flags: set[int], stat
         return jnp.asarray(array)
 
     fresh = dataclasses.replace(whole, obs=with_flags(whole.obs, obs_flags), state=with_flags(whole.state, state_flags))
-    assert bits(unpack(spec, pack(spec, fresh))) == bits(fresh)
+    assert bits(unpacked(spec, pack(spec, fresh))) == bits(fresh)
     plain = bytes_of(Replay.empty(SPEC, 2).episodes)
     assert bytes_of(Replay.empty(spec, 2).episodes) <= plain - 2 * (SPEC.episode_limit + 1) * 3 * max(len(state_flags), len(obs_flags))
 

@@ -14,7 +14,7 @@ from emc.parts import Actors
 from emc.policies import RecurrentQ
 from emc.training.rollout import Outcome, play
 from emc.types import Episodes
-from tests.twins import Scripted, as_numpy, bits, filled, quick
+from tests.twins import Scripted, as_numpy, bits, filled, laid, quick
 
 ENV, POLICY, LIMIT, EPISODES = Scripted(), RecurrentQ(hidden=4), 5, 40
 NET = filled(lambda key: POLICY.init_net(key, ENV.spec), 0)
@@ -114,8 +114,19 @@ def test_with_epsilon_one_every_available_action_is_as_likely_and_no_other_is_ta
             assert abs(count[a] - n / 2) < 5 * math.sqrt(n / 4), (t, i, count)
 
 
+@quick
+def _values(record: Episodes) -> jax.Array:
+    lanes = laid(record, 8)
+    return lanes.by_episode(POLICY.unroll(NET, (), lanes).q)
+
+
+def values_along(record: Episodes) -> np.ndarray:
+    """What the agents thought at each step."""
+    return np.asarray(_values(jax.tree.map(jnp.asarray, record)))
+
+
 def greedy_actions(record: Episodes) -> np.ndarray:
-    q = np.asarray(quick(POLICY.unroll)(NET, (), jax.tree.map(jnp.asarray, record)).q)[:, :-1]
+    q = values_along(record)
     return np.argmax(np.where(record.available[:, :-1], q, -np.inf), axis=-1)
 
 
@@ -129,7 +140,7 @@ def test_with_epsilon_zero_every_action_is_the_best_available_one_whatever_the_k
             first = taken.setdefault(tuple(record.state[b, 0]), record.action[b])
             assert np.array_equal(first, record.action[b])
     assert len(taken) < 2 * EPISODES
-    masked = np.asarray(quick(POLICY.unroll)(NET, (), jax.tree.map(jnp.asarray, record)).q)[:, :-1].argmax(axis=-1)
+    masked = values_along(record).argmax(axis=-1)
     assert np.any(masked[record.played] != best[record.played])  # the unavailable would have been preferred somewhere
 
 
