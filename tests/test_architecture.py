@@ -19,7 +19,7 @@ STAGES = (
     {"errors"},
     {"types", "names", "child"},
     {"parts", "nets", "schedules", "optimisers", "envs", "statistics"},
-    {"mixers", "sampling"},
+    {"mixers", "sampling", "suite"},
     {"policies"},
     {"losses"},
     {"curiosity", "memory"},
