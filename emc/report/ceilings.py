@@ -44,9 +44,10 @@ def ceiling_of(config: RunConfig | None) -> Ceiling | None:
     if config is None:
         return None
     try:
-        return _ceiling(config.env, config.method.gamma)
-    except TypeError:  # an environment with a field that cannot be looked up, such as an array
+        hash(config.env)
+    except TypeError:  # somebody's own environment with a field that cannot be looked up, such as an array
         return None
+    return _ceiling(config.env, config.method.gamma)
 
 
 @functools.lru_cache(1000)

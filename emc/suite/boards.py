@@ -24,7 +24,7 @@ from emc.suite.optimum import Optimum, Play
 
 Board = Pass | SecretRoom | PushBox
 CHUNK = 2**15  # worlds whose steps are computed at once
-MOST_WORLDS = 2**27  # a few bytes are kept for each
+MOST_WORLDS = 2**25  # five bytes are kept for each
 Expand = Callable[[Int[Array, " W"]], tuple[Int[Array, "W J"], Bool[Array, "W J"]]]
 
 

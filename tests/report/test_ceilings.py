@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import pytest
 
 from emc.envs import Gridworld, Penalty, PredatorPrey, make_env
 from emc.methods import make_method
-from emc.report.ceilings import Ceiling, ceilings_of
+from emc.report.ceilings import Ceiling, ceiling_of, ceilings_of
 from emc.report.curves import group_runs, plot_curves
 from emc.report.page import write_report
 from emc.runs import RunDirectory
@@ -62,7 +66,16 @@ def test_discounts_and_slips_have_lines_of_their_own_and_too_many_have_none(tmp_
     assert ceilings_of([run(0.0, 0.9, "f"), run(0.0, 0.5, "g")]) == [Ceiling(1.0, exact=True, percent=True)]
 
 
+class Tabled(eqx.Module):
+    """Somebody's own environment, which cannot be hashed."""
+
+    table: jax.Array
+
+
 def test_where_no_optimum_is_known_there_is_no_line(tmp_path: Path) -> None:
+    config: Any = SimpleNamespace(env=Tabled(jnp.zeros(3)), method=make_method("vdn"))
+    assert ceiling_of(config) is None
+    assert ceiling_of(None) is None
     env: Any = make_env("3m")
     run = new_run(tmp_path, win_rates(0, {10: 0.0}), env_name="3m", env=env)
     assert drawn([run])[:2] == ([], [])
