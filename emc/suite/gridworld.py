@@ -1,7 +1,7 @@
 """The coordinated gridworld solved by dynamic programming, for every penalty and slip.
 
 On their own sides of the wall the agents move independently of each other, each with its own slips, so that one step of a joint value
-table is two small matrix products for each pair of actions. Noise on rewards has mean zero and changes no expectation. Agents that see
+table is two matrix products for all pairs of actions. Noise on rewards has mean zero and changes no expectation. Agents that see
 the whole world can play the centralised optimum. Under the other rules of vision an agent acts on the step, its own cell and the other's
 if seen (a recurrent agent can count steps): `decentralise` improves such policies one decision at a time, each with the exact
 distribution of worlds behind what the agent sees, so that no decision can lower the value. What it ends in is a policy that attains its
