@@ -65,7 +65,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 # Environments by others, and Ray: where one of them has no build for this platform, its tests are skipped and everything else is tested.
 $(EXTRAS): $(STAMP)
-	@for extra in adapters ray; do \
+	@for extra in adapters lbf ray; do \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[$$extra]" \
 			|| echo "the extra '$$extra' cannot be installed here: its tests will be skipped" >&2; \
 	done

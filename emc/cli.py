@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from emc.commands.listing import check_env, doctor, envs, methods
 from emc.commands.looking import demo, evaluate, export, render, report
 from emc.commands.parsing import USAGE, fail, selections
+from emc.commands.suite import optimum, suite
 from emc.commands.sweeping import reproduce, sweep
 from emc.commands.training import plan, resume, train
 from emc.errors import UserError
@@ -26,6 +27,8 @@ COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
     "sweep": sweep,
     "reproduce": reproduce,
     "envs": envs,
+    "suite": suite,
+    "optimum": optimum,
     "check-env": check_env,
     "doctor": doctor,
     "demo": demo,

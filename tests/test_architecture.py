@@ -20,7 +20,7 @@ STAGES = (
     {"types", "names", "child", "allocator"},
     {"lanes"},
     {"parts", "nets", "schedules", "optimisers", "envs", "statistics"},
-    {"mixers", "sampling"},
+    {"mixers", "sampling", "suite"},
     {"policies"},
     {"losses"},
     {"curiosity", "memory"},

@@ -10,6 +10,7 @@ import numpy as np
 from emc.claims.evidence import Evidence, Sample
 from emc.envs.base import Drawn
 from emc.report.aggregate import plot_iqm_bars, plot_profiles
+from emc.report.ceilings import different, draw_ceilings
 from emc.report.curves import draw_band, group_runs, middle_half, plot_diagnostics, read_lines
 from emc.report.figures import LIGHT, Look, Theme, legend_below, looks_of, mark, new_figure, style
 from emc.report.heatmaps import phases, plot_maps, plot_visit_shares, read_maps
@@ -57,6 +58,7 @@ def _draw_panel(axes: Axes, samples: Sequence[Sample], looks: dict[str, Look], t
     if winnable:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.set_ylim(-0.03, 1.03)
+    draw_ceilings(axes, different(sample.config for sample in drawn), theme)
 
 
 def plot_aggregates(evidence: Evidence, theme: Theme = LIGHT) -> dict[str, Figure]:

@@ -48,7 +48,8 @@ def envs(words: list[str]) -> None:
     for name, entry in TASKS.items():
         print(f"{name:<{width}}  {entry.description}")
     families = ("smax/MAP", "jaxmarl/NAME", "pettingzoo/MODULE", "smac/MAP", "smacv2/MAP", "smaclite/MAP", "pymarl/module:callable")
-    print(f"\nOf other packages, where installed: {', '.join(families)}. Your own: module:Class (docs/your-environment.md).")
+    print("\nlbf/NAME takes any other name of level-based foraging too, such as lbf/2s-8x8-2p-2f-coop.")
+    print(f"Of other packages, where installed: {', '.join(families)}. Your own: module:Class (docs/your-environment.md).")
 
 
 def check_env(words: list[str]) -> None:

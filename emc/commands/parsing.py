@@ -25,6 +25,8 @@ USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated 
   emc plan METHOD ENV [--field value ...]    bytes of replay, memory and networks, before anything is compiled
   emc methods                                the methods, a line each
   emc envs                                   the environments, a line each
+  emc suite [--episodes N]                   tasks where exploration is the bottleneck: odds of random success, the optimum
+  emc optimum ENV [--field value ...]        what the best possible play earns, exactly where the states can be gone through
   emc check-env ENV [--env.field value ...]  does an environment keep its promises? for your own ones
   emc doctor                                 what is installed here, and what the real StarCraft II still needs
   emc demo                                   train EMC on the gridworld until it wins, and show how

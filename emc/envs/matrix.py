@@ -71,12 +71,12 @@ class OneStepGame(eqx.Module):
 
     def reset(self, key: PRNGKeyArray) -> tuple[World, Timestep]:
         """Start a game."""
-        world = _unplayed(1)
+        world = unplayed(1)
         return world, self._show(world)
 
     def step(self, world: World, action: Int[Array, " N"], key: PRNGKeyArray) -> tuple[World, Timestep]:
         """Pay what the joint action is worth, and end."""
-        world = _after(world, action, self._payoff[action[0], action[1]])
+        world = after(world, action, self._payoff[action[0], action[1]])
         return world, self._show(world)
 
     def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
@@ -85,7 +85,7 @@ class OneStepGame(eqx.Module):
 
     def draw(self, axes: Any, world: World) -> None:
         """Draw the table and what was played on empty matplotlib axes."""
-        _draw(axes, [_table("payoff", self.payoff, _played(world, 0))], world)
+        draw_tables(axes, [as_table("payoff", self.payoff, played(world, 0))], world)
 
     def draw_outlines(self, axes: Any) -> None:
         """Nothing: there is no map."""
@@ -108,12 +108,12 @@ class TwoStepGame(eqx.Module):
 
     def reset(self, key: PRNGKeyArray) -> tuple[World, Timestep]:
         """Start in the first state."""
-        world = _unplayed(2)
+        world = unplayed(2)
         return world, self._show(world)
 
     def step(self, world: World, action: Int[Array, " N"], key: PRNGKeyArray) -> tuple[World, Timestep]:
         """Choose the second table, or play it."""
-        world = _after(world, action, jnp.asarray(TWO_STEPS)[_state(world), action[0], action[1]])
+        world = after(world, action, jnp.asarray(TWO_STEPS)[_state(world), action[0], action[1]])
         return world, self._show(world)
 
     def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
@@ -122,12 +122,12 @@ class TwoStepGame(eqx.Module):
 
     def draw(self, axes: Any, world: World) -> None:
         """Draw the three tables and what was played on empty matplotlib axes."""
-        first, second = _played(world, 0), _played(world, 1)
+        first, second = played(world, 0), played(world, 1)
         tables: list[Table] = [("state 1", (("2A", "2A"), ("2B", "2B")), first, False)]
         for branch, name in enumerate(("state 2A", "state 2B")):
             elsewhere = first is not None and first[0] != branch
-            tables.append(_table(name, TWO_STEPS[1 + branch], None if elsewhere else second, elsewhere))
-        _draw(axes, tables, world)
+            tables.append(as_table(name, TWO_STEPS[1 + branch], None if elsewhere else second, elsewhere))
+        draw_tables(axes, tables, world)
 
     def draw_outlines(self, axes: Any) -> None:
         """Nothing: there is no map."""
@@ -174,13 +174,13 @@ class NStepGame(eqx.Module):
 
     def reset(self, key: PRNGKeyArray) -> tuple[World, Timestep]:
         """Start before the choice of the branch."""
-        world = _unplayed(self.steps)
+        world = unplayed(self.steps)
         return world, self._show(world)
 
     def step(self, world: World, action: Int[Array, " N"], key: PRNGKeyArray) -> tuple[World, Timestep]:
         """Choose a branch, or keep to it; a reward of zero ends the episode."""
         payoff = self.payoff(_branch(world), world.time)
-        world = _after(world, action, payoff[action[0], action[1]])
+        world = after(world, action, payoff[action[0], action[1]])
         return world, self._show(world)
 
     def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
@@ -191,24 +191,24 @@ class NStepGame(eqx.Module):
         """Draw the table played last, or the first one, and what was played before on empty matplotlib axes."""
         now = max(int(world.time) - 1, 0)
         payoff = np.asarray(self.payoff(_branch(world), jnp.int32(now)))
-        _draw(axes, [_table(f"step {now + 1} of {self.steps}", payoff, _played(world, now))], world)
+        draw_tables(axes, [as_table(f"step {now + 1} of {self.steps}", payoff, played(world, now))], world)
 
     def draw_outlines(self, axes: Any) -> None:
         """Nothing: there is no map."""
 
     def _show(self, world: World) -> Timestep:
-        over = (world.time >= self.steps) | ((world.time > 0) & (_last_reward(world) <= 0))
+        over = (world.time >= self.steps) | ((world.time > 0) & (last_reward(world) <= 0))
         obs = jnp.arange(self.steps + 1) == world.time
         if self.steps > 1:
             obs = jnp.concatenate([obs, jnp.arange(4) == _branch(world)])
         return _seen(world, obs, 2, over, self.best_return)
 
 
-def _unplayed(steps: int) -> World:
+def unplayed(steps: int) -> World:
     return World(action=jnp.zeros((steps, 2), jnp.int32), reward=jnp.zeros(steps), time=jnp.int32(0))
 
 
-def _after(world: World, action: Int[Array, " N"], reward: Float[Array, ""]) -> World:
+def after(world: World, action: Int[Array, " N"], reward: Float[Array, ""]) -> World:
     """The world after a step."""
     return World(
         action=world.action.at[world.time].set(action.astype(jnp.int32)),
@@ -217,7 +217,7 @@ def _after(world: World, action: Int[Array, " N"], reward: Float[Array, ""]) -> 
     )
 
 
-def _last_reward(world: World) -> Float[Array, ""]:
+def last_reward(world: World) -> Float[Array, ""]:
     return jnp.where(world.time > 0, world.reward[world.time - 1], 0.0)
 
 
@@ -237,7 +237,7 @@ def _seen(world: World, state: Shaped[Array, " S"], n_actions: int, over: Bool[A
         obs=jnp.stack([state, state]),
         state=state,
         available=jnp.ones((2, n_actions), bool),
-        reward=_last_reward(world),
+        reward=last_reward(world),
         terminated=over,
         truncated=jnp.bool(False),
         won=over & (jnp.sum(world.reward) >= best),
@@ -247,17 +247,17 @@ def _seen(world: World, state: Shaped[Array, " S"], n_actions: int, over: Bool[A
 Table = tuple[str, Sequence[Sequence[str]], tuple[int, int] | None, bool]  # name, entries, chosen entry, whether out of reach
 
 
-def _table(name: str, payoff: Any, chosen: tuple[int, int] | None, faded: bool = False) -> Table:
+def as_table(name: str, payoff: Any, chosen: tuple[int, int] | None, faded: bool = False) -> Table:
     return name, tuple(tuple(f"{entry:.4g}" for entry in row) for row in payoff), chosen, faded
 
 
-def _played(world: World, time: int) -> tuple[int, int] | None:
+def played(world: World, time: int) -> tuple[int, int] | None:
     """The joint action of a step, if it was played."""
     first, second = (int(action) for action in world.action[time])
     return (first, second) if time < world.time else None
 
 
-def _draw(axes: Any, tables: Sequence[Table], world: World) -> None:
+def draw_tables(axes: Any, tables: Sequence[Table], world: World) -> None:
     """Draw tables side by side, and the last steps in a line below."""
     n = len(tables[0][1])
     width = len(tables) * (n + 1.2)

@@ -12,11 +12,16 @@ import jax
 
 from emc.envs.base import Described, Environment, checked_spec
 from emc.envs.battle import MAPS, Battle, describe
+from emc.envs.foraging import Foraging, fields_of
 from emc.envs.gridworld import Gridworld
 from emc.envs.hosted import FAMILIES, Hosted, imported, runs_in_jax
 from emc.envs.jaxmarl import JaxMARL
 from emc.envs.matrix import NStepGame, OneStepGame, TwoStepGame
+from emc.envs.passing import Pass
 from emc.envs.predator_prey import PredatorPrey
+from emc.envs.push_box import PushBox
+from emc.envs.repeated import Climbing, Penalty
+from emc.envs.secret_room import SecretRoom
 from emc.errors import UserError
 from emc.names import lookup
 
@@ -70,6 +75,25 @@ def _battles() -> list[Task]:
     return [Task(name, Battle, *STARCRAFT, f"StarCraft-like battle: {describe(battle)}", {"map": name}) for name, battle in MAPS.items()]
 
 
+def _boards() -> list[Task]:
+    """CMAE's boards, the published sizes before the small ones: those are of their kind in any size."""
+    passing = "one agent holds a switch that opens the door for the other, twice"
+    rooms = "four switches, three doors, and one of three rooms to be in"
+    box = "a box that moves only when both agents push the same side"
+    return [
+        Task("pass-30", Pass, 2_000_000, 20_000, 10, f"{passing}; 30 x 30", {"size": 30}),
+        Task("pass", Pass, 500_000, 5_000, 10, f"{passing}; 10 x 10"),
+        Task("secret-room-25", SecretRoom, 2_000_000, 20_000, 10, f"{rooms}; 25 x 25", {"size": 25}),
+        Task("secret-room", SecretRoom, 500_000, 5_000, 10, f"{rooms}; 15 x 15"),
+        Task("push-box-15", PushBox, 2_000_000, 20_000, 10, f"{box}; 15 x 15", {"size": 15}),
+        Task("push-box", PushBox, 500_000, 5_000, 10, f"{box}; 9 x 9"),
+    ]
+
+
+def _foraging(name: str, field: str) -> Task:
+    return Task(name, Foraging, 2_000_000, 20_000, 32, f"food that only agents together can load: {field}", fields_of(field))
+
+
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
@@ -86,6 +110,20 @@ TASKS: Mapping[str, Task] = {
         Task("one-step-game", OneStepGame, 10_000, 500, 10, "one table of payoffs, its best entry among the most costly mistakes (QTRAN)"),
         Task("two-step-game", TwoStepGame, 20_000, 1_000, 10, "one agent chooses between a safe table and a better one (QMIX)"),
         Task("n-step-game", NStepGame, 105_000, 1_000, 64, "two branches to keep to, the better one found only at its end (MAVEN)"),
+        Task(
+            "climbing", Climbing, 100_000, 2_500, 10, "the best pair of actions stands beside the worst ones; 25 times", scale=(0.0, 275.0)
+        ),
+        Task(
+            "penalty",
+            Penalty,
+            100_000,
+            2_500,
+            10,
+            "two best pairs of actions, and a punishment for mixing them; 25 times",
+            scale=(0.0, 250.0),
+        ),
+        *_boards(),
+        *(_foraging(f"lbf/{field}", field) for field in ("8x8-2p-2f-coop", "10x10-3p-3f")),
         *_battles(),
     )
 }
@@ -106,8 +144,10 @@ def task(name: str) -> Task:
 
 
 def _of_family(name: str, source: str) -> Task:
-    family = source.partition("/")[0]
-    lookup("family of environments", family, {**FAMILIES, **COMPILED_FAMILIES})
+    family, _, rest = source.partition("/")
+    lookup("family of environments", family, {**FAMILIES, **COMPILED_FAMILIES, "lbf": None})
+    if family == "lbf":
+        return _foraging(name, rest)
     if family in COMPILED_FAMILIES:
         return Task(name, JaxMARL, *COMPILED_FAMILIES[family], f"{source} of JaxMARL", {"source": source})
     return _hosted(name, source)

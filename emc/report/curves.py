@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 
 from emc.envs.base import Drawn
 from emc.errors import UserError
+from emc.report.ceilings import ceilings_of, draw_ceilings
 from emc.report.figures import (
     BLUE,
     BROWN,
@@ -289,6 +290,7 @@ def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) 
     if winnable:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.set_ylim(-0.03, 1.03)
+    draw_ceilings(axes, ceilings_of(group.runs[0] for group in drawn), theme)
     legend_below(figure, [axes], columns, theme)
     return figure
 

@@ -22,11 +22,12 @@ from jaxtyping import Float
 
 from emc.envs.base import Drawn
 from emc.errors import UserError
+from emc.report.ceilings import ceiling_of
 from emc.report.curves import PANELS, Curve, Group, environment_of, is_whole, measured, middle_half
 from emc.report.figures import DARK, LIGHT, colour_of
 from emc.report.heatmaps import Phase, phases, read_maps, was_paid
 from emc.report.markup import between, score, uri
-from emc.report.names import at, configuration, count, differences, nearest_preset, usual_environment
+from emc.report.names import at, configuration, count, differences, known_config, nearest_preset, usual_environment
 from emc.runs import RunDirectory
 from emc.runs.directory import CHECKPOINTS, EPISODE, LOCK
 from emc.runs.jsonl import last_line
@@ -112,6 +113,7 @@ def record(run: RunDirectory, group: Group, known: Summary, gif: Path | None) ->
         "facts": _facts(run, known),
         "percent": group.winnable,
         "score": _score_lines(run, group, grids),
+        "ceiling": None if (best := ceiling_of(known_config(run))) is None else [best.score, f"{best.name} {best.number}"],
         "seeds": _seeds(run, group),
         "episode": None if gif is None else _or_none(functools.partial(_episode, gif), problems),
         "unplayed": _unplayed(run),

@@ -8,6 +8,7 @@ from html import escape
 
 import numpy as np
 
+from emc.report.ceilings import ceilings_of
 from emc.report.curves import Curve, Group, middle_half, plot_curves, task_title
 from emc.report.markup import between, figure, score, swatch, table
 from emc.report.names import about, count
@@ -82,6 +83,8 @@ def task_section(groups: Sequence[Group], named: bool, anchor: str) -> str:
         "their middle half (25–75%); where a line turns pale, some seeds have not got further."
     )
     lines = best_of(drawn)
+    if ceilings_of(group.runs[0] for group in lines):
+        caption += " The dotted line is what the best possible play comes to (emc optimum)."
     if len(lines) < len(drawn):
         caption += f" Of {len(drawn)} lines only the best {len(lines)} are drawn; the table has all."
     alt = f"Learning curves. {headline(groups)}"

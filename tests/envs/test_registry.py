@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import equinox as eqx
@@ -10,9 +11,10 @@ import pytest
 
 from emc.cli import main
 from emc.envs import TASKS, Gridworld, PredatorPrey, make_env
-from emc.envs.registry import task
+from emc.envs.registry import task, task_of
 from emc.errors import UserError
 from emc.names import UnknownName, lookup
+from emc.runs.config import from_json, to_json
 from emc.types import EnvSpec
 
 
@@ -41,6 +43,13 @@ def test_every_task_makes_an_environment_that_can_be_played(name: str) -> None:
     assert obs.shape == (env.spec.n_agents, env.spec.obs_size)
     assert occupancy.shape == env.spec.map_shape
     assert occupancy.sum() == (env.spec.n_agents if occupancy.size else 0)
+
+
+@pytest.mark.parametrize("name", [*TASKS, "lbf/2s-15x15-4p-5f-coop"])
+def test_every_environment_comes_back_from_json(name: str) -> None:
+    env = make_env(name)
+    assert from_json(json.loads(json.dumps(to_json(env)))) == env
+    assert task_of(env) == task(name) or name.startswith("lbf/2s")
 
 
 def test_fields_are_passed_on() -> None:

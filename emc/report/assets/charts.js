@@ -45,9 +45,10 @@ function logTicks(low, high) {
 }
 
 /** The smallest and the largest number to show, with some room. */
-function limits(lines, log, percent) {
+function limits(lines, log, percent, ceiling) {
   if (percent) return [-0.03, 1.03];
   const known = lines.flatMap((line) => [...line.median, ...(line.low ?? []), ...(line.high ?? [])]);
+  if (ceiling) known.push(ceiling[0]);
   const shown = known.filter((value) => value !== null && (!log || value > 0));
   if (!shown.length) return log ? [0.1, 1] : [0, 1];
   let low = shown.reduce((a, b) => Math.min(a, b)), high = shown.reduce((a, b) => Math.max(a, b));
@@ -66,10 +67,10 @@ function chart(plot, grids) {
   return box;
 }
 
-function chartOf({ unit, log, percent, lines, height }, grids, width) {
+function chartOf({ unit, log, percent, lines, ceiling, height }, grids, width) {
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height });
   const steps = lines.flatMap((line) => grids[line.grid]);
-  const last = steps.reduce((a, b) => Math.max(a, b), 1), [low, high] = limits(lines, log, percent);
+  const last = steps.reduce((a, b) => Math.max(a, b), 1), [low, high] = limits(lines, log, percent, ceiling);
   const [left, right, top, bottom] = [52, width - 14, 26, height - 30];
   const x = (step) => left + ((right - left) * step) / last;
   const share = log ? (value) => Math.log(value / low) / Math.log(high / low) : (value) => (value - low) / (high - low);
@@ -85,6 +86,10 @@ function chartOf({ unit, log, percent, lines, height }, grids, width) {
     svg.append(draw("text", { class: "tick", x: x(tick), y: bottom + 17, "text-anchor": anchor }, inWords(tick)));
   }
   svg.append(draw("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
+  if (ceiling) {
+    svg.append(draw("line", { class: "ceiling", x1: left, x2: right, y1: y(ceiling[0]), y2: y(ceiling[0]) }));
+    svg.append(draw("text", { class: "tick", x: right, y: y(ceiling[0]) + 13, "text-anchor": "end" }, ceiling[1]));
+  }
   for (const line of lines) svg.append(...lineOf(line, grids[line.grid], x, y));
   svg.append(...reader(svg, lines, grids, { x, left, right, top, bottom, last, written }));
   return svg;

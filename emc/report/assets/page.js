@@ -133,7 +133,7 @@ function scoresOf(run) {
   const alt = `The ${unit} of ${run.name} over environment steps; at the end ${run.percent ? `${Math.round(100 * final)}%` : inWords(final)}.`;
   const several = line.low ? " Median over seeds, band 25–75%." : "";
   const caption = `Greedy test episodes, not smoothed.${several}${thinned(run.score, run.grids, 300)}`;
-  const found = section("Score", figure(caption, chart({ unit, percent: run.percent, lines: run.score, height: 320, alt }, run.grids)));
+  const found = section("Score", figure(caption, chart({ unit, percent: run.percent, lines: run.score, ceiling: run.ceiling, height: 320, alt }, run.grids)));
   if (run.seeds.length) {
     const seeds = tableOf(["Seed", "Steps", "Final score", "Best score"], run.seeds);
     found.push(make("details", { id: "seeds" }, make("summary", {}, "Seed by seed"), seeds));
