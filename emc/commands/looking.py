@@ -168,10 +168,10 @@ class ExportFlags:
 
 
 def export(words: list[str]) -> None:
+    from emc.files import explained, written_whole
     from emc.report.curves import group_runs
     from emc.report.marl_eval import marl_eval
     from emc.report.site import Site
-    from emc.runs.directory import explained, written_whole
 
     chosen, roots = selections(words, {"out"})
     if unknown := [word for word in roots if word.startswith("-")]:

@@ -42,9 +42,8 @@ def train(words: list[str]) -> None:
 
 def resume(words: list[str]) -> None:
     from emc.display import display_for_this_terminal
-    from emc.runs.directory import RunDirectory
+    from emc.runs.directory import EVENTS, RunDirectory
     from emc.runs.session import config_of, keeping_of, resume
-    from emc.tensorboard import EVENTS
 
     flags = parse("emc resume RUN", ResumeFlags, take(words, "RUN"))
     run = RunDirectory.open(words[0])

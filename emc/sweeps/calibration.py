@@ -12,8 +12,8 @@ import jax
 import numpy as np
 
 from emc.runs.config import RunConfig
-from emc.runs.jsonl import last_line
-from emc.runs.session import SPEED, loop_of
+from emc.runs.reading import SPEED, last_line
+from emc.runs.session import loop_of
 from emc.sweeps.jobs import Job, steps_of
 from emc.training.plan import available_bytes, plan, readable
 
@@ -44,7 +44,7 @@ def forecast(left: Sequence[tuple[Job, Path | None]], workers: int) -> Iterator[
 
 def _known_speed(run: Path | None) -> float:
     line = last_line(run / SPEED) if run else None
-    return line["steps_since_start"] / line["seconds"] if line and line.get("seconds") else 0.0
+    return line["steps_since_start"] / line["seconds"] if line and line["seconds"] > 0 else 0.0
 
 
 def _tried_speed(config: RunConfig) -> float:

@@ -23,7 +23,7 @@ from emc.report.records import summary
 from emc.report.site import Site, best_first
 from emc.report.watch import Watch
 from emc.runs import RunDirectory
-from tests.report.fabricate import new_run, win_rates
+from tests.report.fabricate import new_run, rewrite_manifest, win_rates
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,9 +85,7 @@ def test_numbers_beside_the_metrics_that_are_none_are_unknown(tmp_path: Path) ->
     run = new_run(tmp_path, win_rates(0, {30: 0.5}))
     (run.path / "speed.jsonl").write_text(f'{{"steps": 1, "seconds": 4.0, "steps_since_start": {HUGE}}}\n')
     (run.path / "odd.json").symlink_to(tmp_path / "nowhere")
-    document = json.loads((run.path / "manifest.json").read_text())
-    document["config"]["budget"]["steps"] = int(HUGE)
-    (run.path / "manifest.json").write_text(json.dumps(document))
+    rewrite_manifest(run, config=run.manifest["config"] | {"budget": {"steps": int(HUGE)}})
     new_run(tmp_path, win_rates(1, {30: 0.5}), seeds=(1,))
     site = Site([tmp_path])
     found = site.runs()

@@ -24,9 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from emc import files
 from emc.errors import RunError, UserError
+from emc.files import written_whole
 from emc.runs import RunDirectory, describe_machine, read_metrics
-from emc.runs.directory import written_whole
 from emc.training import checkpoint
 
 STATE = {"x": np.arange(5), "flags": np.array([True, False])}
@@ -475,8 +476,8 @@ def test_the_machine_is_described_without_naming_anyone() -> None:
 
 def test_a_file_reaches_the_disk_before_it_takes_the_place_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, seen = tmp_path / "new" / "page.html", list[tuple[str, str]]()
-    sync = checkpoint.sync
-    monkeypatch.setattr(checkpoint, "sync", lambda file: (seen.append((file.read().decode(), path.read_text())), sync(file)))
+    sync = files.sync
+    monkeypatch.setattr(files, "sync", lambda file: (seen.append((file.read().decode(), path.read_text())), sync(file)))
     path.parent.mkdir()
     path.write_text("old")
     with written_whole(path) as beside:

@@ -17,7 +17,7 @@ import pytest
 
 from emc.cli import main
 from emc.commands.training import configure
-from emc.runs.session import is_finished
+from emc.runs.restoring import is_finished
 from emc.sweeps import Job, Progress, RayEngine, State
 
 ROOT = Path(__file__).parents[2]

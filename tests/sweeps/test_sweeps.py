@@ -28,7 +28,8 @@ from emc.errors import UserError
 from emc.runs.config import MOST_SEEDS, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.lock import Lock
-from emc.runs.session import is_finished, start
+from emc.runs.restoring import is_finished
+from emc.runs.session import start
 from emc.sweeps import Job, LocalEngine, State, Survey, Sweep, grouped, jobs_of, read_sweep, seeds_in_one_run
 from emc.sweeps.accelerator import ASK, Accelerator, find_accelerator
 from emc.sweeps.engine import MOST_LOSSES, Engine, Progress
@@ -317,7 +318,7 @@ def test_lines_that_were_kept_without_checkpoints_are_never_trained_over(tmp_pat
     run = RunDirectory.create(tmp_path, "gridworld", "vdn", {"config": to_json(small(0).config)})
     assert Survey(tmp_path).state(small(0)) is State.BEGUN  # killed before its first line: there is nothing to lose
     (run.path / "metrics.jsonl").write_text("{}\n")
-    (run.path / "speed.jsonl").write_text('{"steps": 40}\n')
+    (run.path / "speed.jsonl").write_text('{"steps": 40, "seconds": 1.0, "steps_since_start": 40}\n')
     assert Survey(tmp_path).state(small(0)) is State.MISSING
     assert Survey(tmp_path).find(small(0)) is None
     for _ in range(2):  # being refused changes nothing
@@ -325,14 +326,18 @@ def test_lines_that_were_kept_without_checkpoints_are_never_trained_over(tmp_pat
             main(["resume", str(run.path)])
         assert stop.value.code == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert "has lines, but no checkpoint to go on from. Start a new run" in line
+        assert "has lines, but no checkpoint to go on from. Put its checkpoints back, or start a new run" in line
     assert {path.name for path in run.path.iterdir()} == {"manifest.json", "metrics.jsonl", "speed.jsonl"}
     assert (run.path / "metrics.jsonl").read_text() == "{}\n"
-    (run.path / "lock").touch()  # a process trained here, and was killed before its first checkpoint
+    (run.path / "lock").touch()
+    assert Survey(tmp_path).find(small(0)) is None  # a process trained here, but nothing says that it wrote no checkpoint
+    with RunDirectory.open(run.path) as begun:
+        begun.begin()
     assert Survey(tmp_path).find(small(0)) == run.path
     assert Survey(tmp_path).state(small(0)) is State.BEGUN
     (run.path / "lock").unlink()
-    (run.path / "speed.jsonl").write_text('{"steps": 90}\n')
+    shutil.rmtree(run.path / "checkpoints")
+    (run.path / "speed.jsonl").write_text('{"steps": 90, "seconds": 1.0, "steps_since_start": 90}\n')
     assert Survey(tmp_path).state(small(0)) is State.DONE
 
 
