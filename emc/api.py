@@ -105,6 +105,7 @@ class LoadedPolicy:
 def load(run: str | Path, seed: int | None = None) -> LoadedPolicy:
     """The agents of a run's last good checkpoint; `seed` picks one where the run trained several, else it is the first."""
     directory = RunDirectory.open(run)
+    directory.must_belong_together()
     config = config_of(directory)
     chosen = config.seeds[0] if seed is None else seed
     if chosen not in config.seeds:

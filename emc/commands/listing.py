@@ -7,6 +7,7 @@ from typing import Any
 
 from emc.commands.parsing import Nothing, parse, take
 from emc.errors import UserError
+from emc.names import in_one_line
 
 NUMBERS = ("gamma", "epsilon", "optimiser", "learning_rate", "gradient_clip", "batch_episodes", "episodes_per_update", "target_interval")
 
@@ -65,7 +66,7 @@ def check_env(words: list[str]) -> None:
         findings.append(_plays_as_in_training(env))
     for finding in findings:
         word = "BROKEN" if not finding.kept else "remark" if finding.wish else "kept  "
-        print(f"{word}  {finding.promise}{f': {finding.detail}' if finding.detail else ''}")
+        print(f"{word}  {in_one_line(finding.promise + (f': {finding.detail}' if finding.detail else ''))}")
     if broken := sum(not finding.kept for finding in findings):
         raise UserError(f"{words[0]} breaks {broken} of {len(findings)} promises; docs/your-environment.md shows how to keep them")
 

@@ -93,6 +93,15 @@ def _part_types() -> Mapping[str, Callable[..., Any]]:
     }
 
 
+def _check_fields(kind: Callable[..., Any], fields: Mapping[str, Any]) -> None:
+    """Refuse a field that this version does not have, by its name."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        for name in fields.keys() - {field.name for field in dataclasses.fields(kind) if field.init}:
+            raise RunError(
+                f"the run's manifest has a field {name!a:.80} of {kind.__name__} that is unknown here: use the emc that wrote it"
+            )
+
+
 def _check_types(kind: Callable[..., Any], fields: Mapping[str, Any]) -> None:
     """Refuse a record with a field of another type than it says, which a damaged or hand-written manifest may hold."""
     hints = _hints(kind) if isinstance(kind, type) else {}
@@ -142,6 +151,7 @@ def from_json(data: Any) -> Any:
         _check_trusted(source)
     try:
         made = lookup("type in the run's manifest", kind, {**_types(), **_TRUSTED})
+        _check_fields(made, fields)
         _check_types(made, fields)
         return made(**fields)
     except TypeError as error:

@@ -164,6 +164,10 @@ class RunDirectory:
         with explained(self.path):
             return {name: self._opened(name).prefix for name in self.sizes()}
 
+    def written(self) -> dict[str, Prefix]:
+        """The same of those that this process has opened, as it remembers them: whatever has become of them since."""
+        return {name: file.prefix for name, file in self._files.items()}
+
     def truncate(self, sizes: Mapping[str, int]) -> None:
         """Cut the JSONL files back to earlier sizes; files younger than that are removed, and `{}` starts afresh."""
         self.check()

@@ -15,10 +15,12 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from emc import files
-from emc.errors import OutputLost, RunError
+from emc.errors import FileError, OutputLost, RunError
+from emc.names import in_one_line
 
 LOOK_SECONDS = 0.2
 
@@ -31,19 +33,31 @@ class Lock:
         self._folder = open_folder(path.parent)
         self._descriptor = -1
         try:
-            self._descriptor = files.open_to_write(path)
             deadline = time.monotonic() + patience
-            while not (claim_folder(self._folder) and claim(self._descriptor)):
-                if time.monotonic() >= deadline:
-                    holder = os.read(self._descriptor, 200).decode(errors="replace").strip() or "unknown"
-                    raise RunError(f"{path.parent}: process {holder} is training here. Wait for it to end, or stop it, then try again.")
-                time.sleep(LOOK_SECONDS)
+            self._wait(deadline, claim_folder, self._folder)  # first: whoever is turned away makes no file
+            self._descriptor = files.open_to_write(path)
+            self._wait(deadline, claim, self._descriptor)
             os.ftruncate(self._descriptor, 0)
             os.write(self._descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode())
             os.fsync(self._descriptor)  # so that other machines see it
         except BaseException:
             self.release()
             raise
+
+    def _wait(self, deadline: float, claim: Callable[[int], bool], descriptor: int) -> None:
+        while not claim(descriptor):
+            if time.monotonic() >= deadline:
+                said = f"process {self._holder()} is training here. Wait for it to end, or stop it, then try again."
+                raise RunError(f"{self.path.parent}: {said}")
+            time.sleep(LOOK_SECONDS)
+
+    def _holder(self) -> str:
+        """Who holds it, as far as the file says."""
+        try:
+            with files.opened(self.path) as file:
+                return in_one_line(file.read(200).decode(errors="replace")) or "unknown"
+        except (OSError, FileError):
+            return "unknown"
 
     def check(self) -> None:
         """Refuse to go on when the lock no longer keeps others out: it, or its directory, was removed or replaced."""

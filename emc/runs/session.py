@@ -126,6 +126,7 @@ def resume(path: Path, keeping: Keeping | None = None, display: Display = Silent
         what = "is finished, and its checkpoints are gone" if ended else "has lines, but no checkpoint to go on from"
         advice = "Start a new run" if ended else "Put its checkpoints back, or start a new run"
         raise RunError(f"{run.path}: {what}. {advice}; the lines of this one stay as they are.")
+    run.must_belong_together()
     with run:
         check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
         program = loop_of(config)
@@ -207,17 +208,18 @@ class _Session:
             with interruptible() as interrupted:
                 while True:
                     self.run.check()
-                    written = self.run.prefixes()
+                    written = self.run.written()
                     over = self._slowest(state) >= self.budget.steps
                     evaluated = self._evaluation_due(state, progress, over)
                     if evaluated:
                         state, progress = self._evaluate(state, progress)
                     elif _steps(state) >= self._next_log(progress):
                         state, progress = self._log(state, progress, [])
+                    written = self.run.written()
                     if over or (evaluated and self.enough(self.latest)):
-                        state = self._snapshot(state)
-                        self.run.append([{"steps": _steps(state), "reason": "budget" if over else "enough"}], END)
-                        self._save(state, dataclasses.replace(progress, finished=True))
+                        final = self._snapshot(state)
+                        self.run.append([{"steps": _steps(final), "reason": "budget" if over else "enough"}], END)
+                        self._save(final, dataclasses.replace(progress, finished=True))
                         return
                     if interrupted:
                         self._save(state, progress)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from emc.errors import UserError
+from emc.names import in_one_line
 from emc.runs.config import RunConfig, to_json
 from emc.runs.directory import CHECKPOINTS, MANIFEST, RunDirectory, folder_name
 from emc.runs.jsonl import plain
@@ -43,7 +44,7 @@ class Job:
     @property
     def name(self) -> str:
         """The command without `emc train`."""
-        return shlex.join(self.words)
+        return in_one_line(shlex.join(self.words))
 
     @functools.cached_property
     def kind(self) -> Kind:
