@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import itertools
 import re
 import shlex
 import time
@@ -36,6 +37,7 @@ Json = dict[str, Any]
 SCORES, DIAGNOSTICS = 300, 120  # points of a curve, at most
 FRESH = 15 * 60  # seconds since a run wrote anything, after which it does not count as running
 FINISHED, GOAL, RUNNING, UNFINISHED = "finished", "goal reached", "running", "unfinished"
+MOST_FRAMES = 5_000  # of an episode; the last of them is shown as a still
 MOMENT = 1e-6  # seconds; in less, no speed can be measured
 SHORT = {GOAL: "ended there, its goal was reached", RUNNING: "still running", UNFINISHED: "not finished"}  # of the steps asked for
 
@@ -275,7 +277,7 @@ def _episode(gif: Path) -> Json:
     try:
         content = content_of(gif, "picture")
         with Image.open(io.BytesIO(content), formats=["gif"]) as image:
-            *_, last = ImageSequence.Iterator(image)
+            *_, last = itertools.islice(ImageSequence.Iterator(image), MOST_FRAMES)
             last.convert("RGB").save(still, "png", optimize=True)
     except FileError:
         raise

@@ -18,6 +18,7 @@ from emc.envs.base import Described
 from emc.envs.hosted import Hosted, foreign, imported
 from emc.envs.jaxmarl import JaxMARL
 from emc.envs.registry import TASKS
+from emc.envs.sizes import check_sizes
 from emc.errors import RunError, UserError
 from emc.methods import Method
 from emc.names import lookup
@@ -38,14 +39,20 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or any(not 0 <= seed < 2**31 for seed in self.seeds):
             raise UserError(f"seeds={self.seeds} must be different whole numbers from 0 to {2**31 - 1}")
+        if not isinstance(self.env, Hosted):  # asking which would start it
+            check_sizes(self.env)
         _accept(self.env)
         for part in (self.method, self.env):
             try:
-                same = from_json(to_json(part)) == part
+                same = bool(from_json(to_json(part)) == part)
             except UserError as error:
                 raise UserError(f"a run of {type(part).__name__} could not be resumed or loaded: {error}") from error
+            except (TypeError, ValueError):  # arrays, which are neither equal nor not
+                same = False
             if not same:
-                raise UserError(f"{part} holds more than plain numbers and words, so a run of it could not be resumed or loaded")
+                raise UserError(
+                    f"{type(part).__name__} holds more than plain numbers and words, so a run of it could not be resumed or loaded: {part}"
+                )
 
 
 MOST_SEEDS = 1_000  # side by side in one run

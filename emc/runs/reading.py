@@ -98,7 +98,7 @@ def _is_even(table: list[list[Any]]) -> bool:
 
 def _is_speed(line: Mapping[str, Any]) -> bool:
     steps = is_whole(line.get("steps")) and is_whole(line.get("steps_since_start"))
-    return steps and is_number(line.get("seconds")) and not math.isnan(line["seconds"])
+    return steps and type(line.get("seconds")) in (int, float) and 0 <= line["seconds"] < LARGEST
 
 
 def _has_reason(line: Mapping[str, Any]) -> bool:

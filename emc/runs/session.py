@@ -34,9 +34,9 @@ from emc.runs.lines import Reading, eval_line, map_line, summary, train_line
 from emc.runs.machine import describe_machine, differences
 from emc.runs.reading import END, LOST, MAPS, METRICS, SPEED, last_lines
 from emc.runs.restoring import SNAPSHOTS, Progress, is_resumable, restored
+from emc.runs.sizes import must_fit
 from emc.training.host_loop import HostProgram, WorkersFailed
 from emc.training.loop import Loop, Program, TrainState
-from emc.training.plan import check_fits, plan
 
 LOOK_SECONDS = 1.0  # how often the host looks at a running loop, about
 
@@ -106,7 +106,7 @@ def start(
     name: str = "",
 ) -> RunDirectory:
     """Train from scratch in a new run directory, to the end of the budget or until it is enough."""
-    check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
+    must_fit(config)
     program = loop_of(config)
     manifest = {"config": to_json(config), "keeping": dataclasses.asdict(keeping), "machine": describe_machine(), "command": command}
     run = RunDirectory.create(root, config.env_name, config.method_name, manifest, name)
@@ -128,7 +128,7 @@ def resume(path: Path, keeping: Keeping | None = None, display: Display = Silent
         raise RunError(f"{run.path}: {what}. {advice}; the lines of this one stay as they are.")
     run.must_belong_together()
     with run:
-        check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
+        must_fit(config)
         program = loop_of(config)
         session = _Session(run, config, program, keeping or keeping_of(run), display)
         if not run.steps():

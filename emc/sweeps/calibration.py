@@ -14,8 +14,9 @@ import numpy as np
 from emc.runs.config import RunConfig
 from emc.runs.reading import SPEED, last_line
 from emc.runs.session import loop_of
+from emc.runs.sizes import planned
 from emc.sweeps.jobs import Job, steps_of
-from emc.training.plan import available_bytes, plan, readable
+from emc.training.plan import available_bytes, readable
 
 TRY_SECONDS = 3.0  # of trained iterations, after compiling and the first episodes
 
@@ -25,7 +26,7 @@ def forecast(left: Sequence[tuple[Job, Path | None]], workers: int) -> Iterator[
     if not left:
         yield "nothing is left to do"
         return
-    plans = [plan(job.config.method, job.config.env, job.config.budget, len(job.config.seeds)) for job, _ in left]
+    plans = [planned(job.config) for job, _ in left]
     peaks = sorted((one.peak for one in plans), reverse=True)
     needed, free = sum(peaks[:workers]), available_bytes()
     yield f"memory     up to {readable(needed)} at a time" + ("" if free is None else f", {readable(free)} are free")
