@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from types import UnionType
@@ -41,18 +42,21 @@ class RunConfig:
             raise UserError(f"seeds={self.seeds} must be different whole numbers from 0 to {2**31 - 1}")
         if not isinstance(self.env, Hosted):  # asking which would start it
             check_sizes(self.env)
-        _accept(self.env)
+        accept(self.env)
         for part in (self.method, self.env):
-            try:
-                same = bool(from_json(to_json(part)) == part)
-            except UserError as error:
-                raise UserError(f"a run of {type(part).__name__} could not be resumed or loaded: {error}") from error
-            except (TypeError, ValueError):  # arrays, which are neither equal nor not
-                same = False
-            if not same:
-                raise UserError(
-                    f"{type(part).__name__} holds more than plain numbers and words, so a run of it could not be resumed or loaded: {part}"
-                )
+            if why := why_not_kept(part):
+                raise UserError(why)
+
+
+def why_not_kept(part: Any) -> str:
+    """Why a run of a method or an environment could not be resumed or loaded; empty if it could."""
+    try:
+        same = bool(from_json(json.loads(json.dumps(to_json(part)))) == part)
+    except UserError as error:
+        return f"a run of {type(part).__name__} could not be resumed or loaded: {error}"
+    except (TypeError, ValueError):  # arrays, which JSON does not know
+        same = False
+    return "" if same else f"{type(part).__name__} holds more than plain numbers and words, so a run of it could not be resumed or loaded"
 
 
 MOST_SEEDS = 1_000  # side by side in one run
@@ -64,7 +68,7 @@ def trust(source: str) -> None:
     _TRUSTED[source] = imported(source.rpartition("/")[2]) if ":" in source else Hosted
 
 
-def _accept(env: Described) -> None:
+def accept(env: Described) -> None:
     """An environment that the caller holds needs no further trust."""
     if isinstance(env, Hosted):
         _TRUSTED.setdefault(env.source, Hosted)
@@ -129,6 +133,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and len(value) == len(many) and all(map(_fits, value, many))
     if origin is Literal:
         return value in inner
+    if hint is Any:
+        return True
     if hint is Described:  # asking a hosted environment itself would start it
         return hasattr(type(value), "spec")
     if hint in (int, float):

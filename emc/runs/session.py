@@ -35,6 +35,7 @@ from emc.runs.machine import describe_machine, differences
 from emc.runs.reading import END, LOST, MAPS, METRICS, SPEED, last_lines
 from emc.runs.restoring import SNAPSHOTS, Progress, is_resumable, restored
 from emc.runs.sizes import must_fit
+from emc.runs.trial import must_keep_its_promises
 from emc.training.host_loop import HostProgram, WorkersFailed
 from emc.training.loop import Loop, Program, TrainState
 
@@ -107,12 +108,14 @@ def start(
 ) -> RunDirectory:
     """Train from scratch in a new run directory, to the end of the budget or until it is enough."""
     must_fit(config)
+    must_keep_its_promises(config.env)
     program = loop_of(config)
+    state = program.init()  # what cannot be made leaves no directory
     manifest = {"config": to_json(config), "keeping": dataclasses.asdict(keeping), "machine": describe_machine(), "command": command}
     run = RunDirectory.create(root, config.env_name, config.method_name, manifest, name)
     with run:
         run.begin()
-        _Session(run, config, program, keeping, display, enough).drive(program.init(), Progress())
+        _Session(run, config, program, keeping, display, enough).drive(state, Progress())
     return run
 
 
