@@ -7,9 +7,11 @@ import http.client
 import json
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,11 +169,54 @@ def test_the_server_listens_on_loopback_only(watch: Watch) -> None:
     assert watch.address.startswith("http://127.0.0.1:")
     port = int(watch.address.rstrip("/").rpartition(":")[2])
     assert get(watch, "/version", f"localhost:{port}")[0] == 200
-    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)} - {"127.0.0.1"}
-    for address in others:
-        with socket.socket() as other:
-            other.settimeout(5)
-            assert other.connect_ex((str(address), port)) != 0
+    with socket.socket() as everywhere:  # what any other address of this machine reaches, here the second one of its loopback
+        everywhere.bind(("", 0))
+        everywhere.listen()
+        reached = connects("127.0.0.2", everywhere.getsockname()[1])
+    assert watch.bound == "127.0.0.1"
+    if reached:  # elsewhere than on Linux there is only one such address
+        assert not connects("127.0.0.2", port)
+    assert connects("127.0.0.1", port)
+
+
+def connects(address: str, port: int) -> bool:
+    with socket.socket() as other:
+        other.settimeout(60)
+        return other.connect_ex((address, port)) == 0
+
+
+def wait_for_answers() -> None:
+    while any("process_request_thread" in thread.name for thread in threading.enumerate()):
+        time.sleep(0.02)
+
+
+def test_a_client_that_leaves_is_not_worth_a_word(watch: Watch, capfd: pytest.CaptureFixture[str]) -> None:
+    watch.page = b"x" * 2**26  # more than a connection holds, so that the server is still answering
+    port = int(watch.address.rstrip("/").rpartition(":")[2])
+    for asked in (b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port, b"GET / HT"):
+        client = socket.create_connection(("127.0.0.1", port), timeout=60)
+        client.sendall(asked)
+        assert not asked.endswith(b"\n") or client.recv(1)  # it has begun
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leave at once, without a word
+        client.close()
+    wait_for_answers()
+    assert capfd.readouterr().err == ""
+    assert get(watch, "/version")[0] == 200
+
+
+@pytest.mark.parametrize(("idle", "longest"), [(0.2, 3600.0), (3600.0, 0.2)])
+def test_a_connection_ends(idle: float, longest: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emc.report.watch.IDLE_SECONDS", idle)
+    monkeypatch.setattr("emc.report.watch.LONGEST_SECONDS", longest)
+    served, ended = Watch(Site([tmp_path]), 0), threading.Event()
+    thread = threading.Thread(target=served.run, args=(ended,))
+    thread.start()
+    port = int(served.address.rstrip("/").rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=1800) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost:")  # and nothing more
+        assert client.recv(1) == b""
+    ended.set()
+    thread.join()
 
 
 def test_a_page_is_made_anew_only_when_runs_have_changed(tmp_path: Path) -> None:
