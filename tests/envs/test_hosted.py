@@ -178,7 +178,7 @@ def test_an_environment_is_closed_when_nobody_is_left_to_play_it(tmp_path: Path)
     worker = Worker(Hosted(f"{EXAMPLES}:Careful", f"note={note}"))
     worker.introduction()
     worker.connection.close()  # as when the parent is killed
-    assert worker.process.wait(timeout=30) == 0
+    assert worker.process.wait(timeout=1800) == 0
     assert note.exists()
 
 

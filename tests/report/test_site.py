@@ -134,7 +134,7 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
 
 def get(watch: Watch, path: str, host: str | None = None, method: str = "GET") -> tuple[int, str]:
     port = int(watch.address.rstrip("/").rpartition(":")[2])
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1800)
     connection.request(method, path, headers={"Host": host or f"127.0.0.1:{port}"})
     answer = connection.getresponse()
     content = answer.read().decode()
@@ -181,7 +181,7 @@ def test_the_server_listens_on_loopback_only(watch: Watch) -> None:
 
 def connects(address: str, port: int) -> bool:
     with socket.socket() as other:
-        other.settimeout(60)
+        other.settimeout(1800)
         return other.connect_ex((address, port)) == 0
 
 
@@ -194,7 +194,7 @@ def test_a_client_that_leaves_is_not_worth_a_word(watch: Watch, capfd: pytest.Ca
     watch.page = b"x" * 2**26  # more than a connection holds, so that the server is still answering
     port = int(watch.address.rstrip("/").rpartition(":")[2])
     for asked in (b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port, b"GET / HT"):
-        client = socket.create_connection(("127.0.0.1", port), timeout=60)
+        client = socket.create_connection(("127.0.0.1", port), timeout=1800)
         client.sendall(asked)
         assert not asked.endswith(b"\n") or client.recv(1)  # it has begun
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leave at once, without a word
@@ -328,10 +328,10 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
             assert served.stderr is not None
             line = served.stdout.readline()
             assert line.startswith("http://127.0.0.1:")
-            with urllib.request.urlopen(line.split()[0], timeout=60) as answer:
+            with urllib.request.urlopen(line.split()[0], timeout=1800) as answer:
                 assert "wins 50%" in answer.read().decode()
             served.send_signal(signal.SIGINT)
-            assert served.wait(60) == 0
+            assert served.wait(1800) == 0
             assert served.stderr.read() == ""
         finally:
             served.kill()  # one that does not end would hold up all other tests

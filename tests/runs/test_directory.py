@@ -332,7 +332,7 @@ import sys, time
 from emc.runs import RunDirectory
 with RunDirectory.open(sys.argv[1]):
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(7200)
 """
 
 
@@ -355,7 +355,7 @@ def test_a_second_process_is_turned_away_with_the_number_of_the_first(tmp_path: 
 
 def test_whoever_has_patience_gets_in_when_the_holder_dies(tmp_path: Path) -> None:
     run = new_run(tmp_path)
-    run.patience = 60.0
+    run.patience = 7200.0
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(run.path)], stdout=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"ready\n"

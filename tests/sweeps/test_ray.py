@@ -86,7 +86,7 @@ def training(run: Path) -> tuple[int, int, int] | None:
 
 def gone(pid: int) -> bool:
     """Whether a process ends, given time; one that nobody has asked about yet has ended too."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 1800
     while time.monotonic() < deadline:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
