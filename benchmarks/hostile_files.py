@@ -116,7 +116,7 @@ class Files:
         kind = dice.choice([*CHANGES])
         if (
             not path.is_file() or path.stat().st_size < LARGE or "instead" in kind
-        ):  # a change of many holes would fill this process's memory
+        ):  # holes would fill this process's memory
             CHANGES[kind](self, dice, path)
         return f"{kind} of {path.relative_to(run)}"
 
