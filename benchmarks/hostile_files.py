@@ -114,9 +114,7 @@ class Files:
         files = sorted(path for path in run.rglob("*") if not path.is_symlink())
         path = dice.choice([file for file in files if file.is_file()] * 3 + files)
         kind = dice.choice([*CHANGES])
-        if (
-            not path.is_file() or path.stat().st_size < LARGE or "instead" in kind
-        ):  # holes would fill this process's memory
+        if not path.is_file() or path.stat().st_size < LARGE or "instead" in kind:  # holes would fill this process's memory
             CHANGES[kind](self, dice, path)
         return f"{kind} of {path.relative_to(run)}"
 

@@ -124,13 +124,9 @@ def resume(path: Path, keeping: Keeping | None = None, display: Display = Silent
     run = RunDirectory.open(path)
     run.patience = patience
     config = config_of(run)
-    if not is_resumable(run.path):
-        ended = is_there(run.path / END)
-        what = "is finished, and its checkpoints are gone" if ended else "has lines, but no checkpoint to go on from"
-        advice = "Start a new run" if ended else "Put its checkpoints back, or start a new run"
-        raise RunError(f"{run.path}: {what}. {advice}; the lines of this one stay as they are.")
-    run.must_belong_together()
+    _must_be_resumable(run)
     with run:
+        _must_be_resumable(run)  # still: somebody else may have trained here until now
         must_fit(config)
         program = loop_of(config)
         session = _Session(run, config, program, keeping or keeping_of(run), display)
@@ -151,6 +147,16 @@ def resume(path: Path, keeping: Keeping | None = None, display: Display = Silent
         session.recall()
         session.drive(jax.tree.map(jnp.asarray, found.tree), progress)
     return run
+
+
+def _must_be_resumable(run: RunDirectory) -> None:
+    """Refuse a run that could go on only by throwing lines away, or whose files are not its own."""
+    if not is_resumable(run.path):
+        ended = is_there(run.path / END)
+        what = "is finished, and its checkpoints are gone" if ended else "has lines, but no checkpoint to go on from"
+        advice = "Start a new run" if ended else "Put its checkpoints back, or start a new run"
+        raise RunError(f"{run.path}: {what}. {advice}; the lines of this one stay as they are.")
+    run.must_belong_together()
 
 
 def keeping_of(run: RunDirectory) -> Keeping:
