@@ -161,7 +161,7 @@ def main() -> None:
                     kinds[kind].round(random.Random(f"{flags.seed}/{kind}/{number}"), counts)
             except (Exception, SystemExit) as error:
                 where = traceback.extract_tb(error.__traceback__)[-1]
-                said = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+                said = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})".replace(folder, "FOLDER")
                 breaches.append(f"{said}; again with: python benchmarks/hostile.py --seed {flags.seed} --only {kind}:{number}")
                 print(f"BREACH {breaches[-1]}", flush=True)
             spent[kind] += time.monotonic() - start
