@@ -19,6 +19,7 @@ from emc.parts import Actors
 from emc.policies.exploration import act_greedily
 from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
+from emc.runs.restoring import restored
 from emc.runs.session import Display, Keeping, Silent, config_of, loop_of, start
 from emc.training.learner import actors_of
 from emc.training.loop import Budget
@@ -104,12 +105,13 @@ class LoadedPolicy:
 def load(run: str | Path, seed: int | None = None) -> LoadedPolicy:
     """The agents of a run's last good checkpoint; `seed` picks one where the run trained several, else it is the first."""
     directory = RunDirectory.open(run)
+    directory.must_belong_together()
     config = config_of(directory)
     chosen = config.seeds[0] if seed is None else seed
     if chosen not in config.seeds:
         raise UserError(f"seed {seed} was not trained in this run; it has {', '.join(map(str, config.seeds))}")
-    restored = directory.latest_checkpoint(jax.eval_shape(loop_of(config).init))
-    actors = actors_of(config.method, restored.tree.learner)
+    found, _ = restored(directory, config, jax.eval_shape(loop_of(config).init))
+    actors = actors_of(config.method, found.tree.learner)
     if len(config.seeds) > 1:
         actors = jax.tree.map(lambda x: x[config.seeds.index(chosen)], actors)
-    return LoadedPolicy(jax.tree.map(jnp.asarray, actors), config.env, chosen, restored.step, tuple(restored.warnings))
+    return LoadedPolicy(jax.tree.map(jnp.asarray, actors), config.env, chosen, found.step, tuple(found.warnings))

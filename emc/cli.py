@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from emc.commands.listing import check_env, doctor, envs, methods
 from emc.commands.looking import demo, evaluate, export, render, report
-from emc.commands.parsing import USAGE, fail, selections
+from emc.commands.parsing import USAGE, fail, refuse, selections
 from emc.commands.suite import optimum, suite
 from emc.commands.sweeping import reproduce, sweep
 from emc.commands.training import plan, resume, train
@@ -39,28 +40,46 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        if not words or words[0] in ("-h", "--help", "help"):
-            print(USAGE, end="")
-            return
-        if words[0] in ("-V", "--version"):
-            from emc import __version__
-
-            print(f"emc {__version__}")
-            return
-        chosen, words = selections(words, {"trust"})
-        if not words:
-            raise UserError("a command is expected beside --trust module:Class. See emc --help")
-        if "trust" in chosen:
-            from emc.runs.config import trust
-            from emc.sweeps import leave_to_runs
-
-            if words[0] in ("sweep", "reproduce") and "--dry-run" not in words:
-                leave_to_runs()  # a module may compute something as soon as it is imported
-            trust(chosen["trust"])
-        lookup("command", words[0], COMMANDS)(words[1:])
+        try:
+            _run(words)
+        finally:
+            sys.stdout.flush()  # here, where what goes wrong can be said
     except UserError as error:
-        fail(str(error), 2)
+        refuse(error)
     except KeyboardInterrupt:
         fail("stopped", 130)
     except BrokenPipeError:
+        _leave_output()
+    except OSError as error:
+        if error.filename is None:  # an output that was open already
+            _leave_output()
+        where = f"{error.filename}: " if error.filename else "writing failed: "
+        refuse(UserError(f"{where}{error.strerror or error}. Look at that place, or choose another one"))
+
+
+def _leave_output() -> None:
+    """Write no more to an output that takes nothing; Python would try once more at its end, and complain."""
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(words: list[str]) -> None:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return
+    if words[0] in ("-V", "--version"):
+        from emc import __version__
+
+        print(f"emc {__version__}")
+        return
+    chosen, words = selections(words, {"trust"})
+    if not words:
+        raise UserError("a command is expected beside --trust module:Class. See emc --help")
+    if "trust" in chosen:
+        from emc.runs.config import trust
+        from emc.sweeps import leave_to_runs
+
+        if words[0] in ("sweep", "reproduce") and "--dry-run" not in words:
+            leave_to_runs()  # a module may compute something as soon as it is imported
+        trust(chosen["trust"])
+    lookup("command", words[0], COMMANDS)(words[1:])

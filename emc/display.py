@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from emc.names import in_one_line
 from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
 from emc.runs.session import Display, Status
@@ -36,7 +37,7 @@ def display_for_this_terminal(winnable: bool) -> Display:
 
 def _headline(run: RunDirectory, config: RunConfig) -> str:
     seeds = f"seed {config.seeds[0]}" if len(config.seeds) == 1 else f"{len(config.seeds)} seeds"
-    return f"{config.method_name} on {config.env_name}, {seeds}, {config.budget.steps:,} steps, in {run.path}"
+    return in_one_line(f"{config.method_name} on {config.env_name}, {seeds}, {config.budget.steps:,} steps, in {run.path}")
 
 
 def _clock(seconds: float) -> str:
@@ -66,7 +67,7 @@ class LiveDisplay:
         self.live: Live | None = None
 
     def begin(self, run: RunDirectory, config: RunConfig) -> None:
-        self.console.print(f"[bold]{_headline(run, config)}[/bold]", highlight=False)
+        self.console.print(_headline(run, config), style="bold", highlight=False, markup=False)
         self.console.print("compiling ...", style="dim")
         self.row = self.bar.add_task("training", total=config.budget.steps, speed="-", left="?")
         self.live = Live(self.bar, console=self.console, refresh_per_second=4)
@@ -87,7 +88,7 @@ class LiveDisplay:
             self.live.update(whole)
 
     def note(self, line: str) -> None:
-        self.console.print(line, highlight=False)
+        self.console.print(in_one_line(line), highlight=False, markup=False)
 
     def end(self) -> None:
         if self.live is not None:
@@ -120,7 +121,7 @@ class PlainDisplay:
 
     def note(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # whoever was reading has gone; training goes on
-            print(line, flush=True)
+            print(in_one_line(line), flush=True)
 
     def end(self) -> None:
         if self.waiting is not None:

@@ -6,6 +6,12 @@ from __future__ import annotations
 class UserError(ValueError):
     """What is wrong and what to do about it, in one line."""
 
+    exit_code = 2
+
+
+class FileError(UserError):
+    """A file that is not what it should be: a link, a pipe, a device, or too large."""
+
 
 class CheckpointError(UserError):
     """A checkpoint that cannot be used: truncated, corrupted, foreign, or of another shape."""
@@ -13,3 +19,9 @@ class CheckpointError(UserError):
 
 class RunError(UserError):
     """A run directory that cannot be made, opened, locked, read or written."""
+
+
+class OutputLost(RunError):
+    """What a run had written was removed or changed while it trained: no mistake in the command, but the run is not whole."""
+
+    exit_code = 1

@@ -29,6 +29,14 @@ def lookup(kind: str, name: str, table: Mapping[str, V]) -> V:
     raise UnknownName(f"unknown {kind} {name!r}; known: {', '.join(sorted(table)) or 'none'}.{hint}")
 
 
+def in_one_line(text: str, most: int = 0) -> str:
+    """Somebody's text, printable and without line breaks; where there is a most, the middle of what is longer is left out."""
+    said = " ".join(
+        "".join(letter if letter.isprintable() else " " if letter.isspace() else ascii(letter)[1:-1] for letter in text).split()
+    )
+    return said if not most or len(said) <= most else f"{said[: most * 2 // 3 - 5]} ... {said[len(said) - most // 3 :]}"
+
+
 def number(value: Number) -> Number:
     """A Python or numpy number as a float, so that a sweep over 0, 0.5 and 1 compiles once; arrays pass through."""
     return float(value) if isinstance(value, numbers.Real) else value

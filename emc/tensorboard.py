@@ -6,10 +6,8 @@ from typing import Any
 
 from emc.errors import UserError
 from emc.runs.config import RunConfig
-from emc.runs.directory import RunDirectory
+from emc.runs.directory import EVENTS, RunDirectory
 from emc.runs.session import Display, Status
-
-EVENTS = "tensorboard"  # directory in a run
 
 
 class TensorBoardDisplay:

@@ -31,7 +31,8 @@ from emc.mixers.qplex import QPLEX
 from emc.parts import Actors, Seen
 from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
-from emc.runs.session import config_of, is_finished
+from emc.runs.restoring import is_finished
+from emc.runs.session import config_of
 from emc.schedules import Epsilon
 from emc.training.learner import LearnerState, actors_of
 from emc.training.loop import Program

@@ -24,8 +24,8 @@ from emc.claims import Claim, Evidence, Sample, gather, jobs_of
 from emc.claims.reproduction import csv_of, figures_of, missing, verdicts_of
 from emc.claims.shelf import claims
 from emc.commands.training import configure
+from emc.files import written_whole
 from emc.report.figures import pixels
-from emc.runs.directory import written_whole
 from emc.statistics import quartiles, steps_to
 from emc.sweeps.jobs import Survey
 

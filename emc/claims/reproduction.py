@@ -13,8 +13,8 @@ from emc.claims.claim import Claim, Verdict, VerdictKind
 from emc.claims.evidence import Evidence
 from emc.claims.figures import plot_panels
 from emc.claims.judgement import OUTSIDE
+from emc.files import explained, written_whole
 from emc.report.figures import LIGHT, as_png
-from emc.runs.directory import explained, written_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,6 +7,7 @@ from typing import Any
 
 from emc.commands.parsing import Nothing, parse, take
 from emc.errors import UserError
+from emc.names import in_one_line
 
 NUMBERS = ("gamma", "epsilon", "optimiser", "learning_rate", "gradient_clip", "batch_episodes", "episodes_per_update", "target_interval")
 
@@ -54,40 +55,18 @@ def envs(words: list[str]) -> None:
 
 def check_env(words: list[str]) -> None:
     from emc.envs import make_env
-    from emc.envs.check import check
-    from emc.envs.hosted import Hosted
+    from emc.runs.trial import promises
 
     rest = take(words, "ENV")
     usual = make_env(words[0])
     flags = dataclasses.make_dataclass("Flags", [("env", type(usual))], frozen=True)
     env = parse(f"emc check-env {words[0]}", flags, rest, flags(usual)).env
-    findings = check(env)
-    if all(finding.kept for finding in findings) and not isinstance(env, Hosted):
-        findings.append(_plays_as_in_training(env))
+    findings = promises(env)
     for finding in findings:
         word = "BROKEN" if not finding.kept else "remark" if finding.wish else "kept  "
-        print(f"{word}  {finding.promise}{f': {finding.detail}' if finding.detail else ''}")
+        print(f"{word}  {in_one_line(finding.promise + (f': {finding.detail}' if finding.detail else ''))}")
     if broken := sum(not finding.kept for finding in findings):
         raise UserError(f"{words[0]} breaks {broken} of {len(findings)} promises; docs/your-environment.md shows how to keep them")
-
-
-def _plays_as_in_training(env: Any) -> Any:
-    """The last promise: what trains can play it. Environments cannot test this themselves, since they know nothing of training."""
-    import jax
-    import jax.numpy as jnp
-
-    from emc.envs.check import Finding
-    from emc.methods import make_method
-    from emc.training.learner import actors_of, init_learner
-    from emc.training.rollout import play
-
-    method, key = make_method("vdn"), jax.random.key(0)
-    try:
-        actors = actors_of(method, init_learner(method, env.spec, key))
-        jax.block_until_ready(jax.jit(lambda env: play(env, actors, key, jnp.ones(()), 2))(env))
-    except Exception as error:  # whatever the user's class does wrong
-        return Finding("it can be trained on", kept=False, detail=f"{type(error).__name__}: {str(error).splitlines()[0]}")
-    return Finding("it can be trained on", kept=True)
 
 
 def doctor(words: list[str]) -> None:

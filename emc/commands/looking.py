@@ -6,12 +6,11 @@ import contextlib
 import dataclasses
 import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from emc.commands.parsing import parse, selections, take
+from emc.commands.parsing import note, parse, selections, take
 from emc.commands.training import prepare_jax
 from emc.errors import UserError
 
@@ -68,7 +67,7 @@ def _loaded(run: Path, trained_seed: int | None) -> Any:
 
     policy = load(run, trained_seed)
     for warning in policy.warnings:
-        print(f"emc: skipped a checkpoint: {warning}", file=sys.stderr)
+        note(f"skipped a checkpoint: {warning}")
     return policy
 
 
@@ -168,17 +167,20 @@ class ExportFlags:
 
 
 def export(words: list[str]) -> None:
+    from emc.files import explained, written_whole
     from emc.report.curves import group_runs
     from emc.report.marl_eval import marl_eval
     from emc.report.site import Site
-    from emc.runs.directory import explained, written_whole
 
     chosen, roots = selections(words, {"out"})
     if unknown := [word for word in roots if word.startswith("-")]:
         parse("emc export RUN ...", ExportFlags, unknown)
     if not roots:
         raise UserError("RUN expected: name one or several run directories, or a directory that holds some. See emc --help")
-    runs, out = Site([Path(root) for root in roots]).runs(), Path(chosen.get("out") or "marl-eval.json")
+    site, out = Site([Path(root) for root in roots]), Path(chosen.get("out") or "marl-eval.json")
+    runs = site.runs()
+    for problem in site.problems:
+        _say_left_out(problem)
     if not runs:
         raise UserError(f"{', '.join(roots)}: no runs there. Name run directories, or a directory that holds some")
     tree = marl_eval(group_runs(runs))
@@ -204,7 +206,7 @@ def _reported(paths: list[Path], out: Path | None, episodes: int) -> Path:
 
 
 def _say_left_out(what: str) -> None:
-    print(f"emc: left out: {what}", file=sys.stderr, flush=True)
+    note(f"left out: {what}")
 
 
 def _render_some(runs: Sequence[Any], most: int) -> None:
@@ -214,12 +216,12 @@ def _render_some(runs: Sequence[Any], most: int) -> None:
 
     playable = [run for run in best_first(runs) if run.steps()] if most else []
     if most and not playable:
-        print("no animation: there is no checkpoint to play from", file=sys.stderr)
+        note("no animation: there is no checkpoint to play from")
     for run in playable[:most]:
         try:
             _rendered(run.path, run.path / EPISODE)
         except UserError as error:  # the page is worth having without an episode
-            print(f"no animation: {error}", file=sys.stderr)
+            note(f"no animation: {error}")
 
 
 @dataclasses.dataclass(frozen=True)

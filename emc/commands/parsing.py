@@ -10,6 +10,7 @@ import sys
 from typing import Any, NoReturn
 
 from emc.errors import UserError
+from emc.names import in_one_line
 
 USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated exploration
 
@@ -36,13 +37,21 @@ runs/gridworld/emc-vdn/20260101-120000-abc123.
 """
 
 
+MOST_LETTERS = 300  # of a refusal: a path or a list of names may be far longer than anybody reads
+
+
 def note(line: str) -> None:
-    print(f"emc: {' '.join(line.split())}", file=sys.stderr)
+    print(f"emc: {in_one_line(line)}", file=sys.stderr)
 
 
 def fail(line: str, code: int) -> NoReturn:
     note(line)
     raise SystemExit(code)
+
+
+def refuse(error: UserError) -> NoReturn:
+    """One line of a length that can be read, beginning with what is wrong and ending with what to do."""
+    fail(in_one_line(str(error), MOST_LETTERS), error.exit_code)
 
 
 def take(words: list[str], *names: str) -> list[str]:

@@ -42,9 +42,8 @@ def train(words: list[str]) -> None:
 
 def resume(words: list[str]) -> None:
     from emc.display import display_for_this_terminal
-    from emc.runs.directory import RunDirectory
+    from emc.runs.directory import EVENTS, RunDirectory
     from emc.runs.session import config_of, keeping_of, resume
-    from emc.tensorboard import EVENTS
 
     flags = parse("emc resume RUN", ResumeFlags, take(words, "RUN"))
     run = RunDirectory.open(words[0])
@@ -143,10 +142,11 @@ def _configured(command: str, words: list[str]) -> tuple[Any, Where]:
 
 
 def plan(words: list[str]) -> None:
-    from emc.training.plan import available_bytes, plan, readable
+    from emc.runs.sizes import planned
+    from emc.training.plan import available_bytes, readable
 
     config, _ = _configured("plan", words)
-    needed = plan(config.method, config.env, config.budget, len(config.seeds))
+    needed = planned(config)
     for name in ("replay", "memory", "networks", "peak"):
         print(f"{name:<10}{readable(vars(needed)[name]):>12}{'  (estimate)' if name == 'peak' else ''}")
     if (free := available_bytes()) is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +16,7 @@ import numpy as np
 
 from emc.envs.base import Described, Environment, checked_spec
 from emc.envs.hosted import Hosted
+from emc.envs.sizes import MOST
 from emc.envs.workers import Failure, Workers
 from emc.types import EnvSpec
 
@@ -61,39 +64,41 @@ class _Unplayable(Exception):
     """Why a worker could not go on."""
 
 
-def check(env: Described) -> list[Finding]:
-    """Every promise that can be tested by playing."""
+def check(env: Described, episodes: int = EPISODES, patience: int = 1) -> list[Finding]:
+    """Every promise that can be tested by playing some episodes; each may be tried as often as there is patience with failing workers."""
     spec = checked_spec(type(env).__name__, env)
     findings = list(_spec(spec))
     if not all(finding.kept for finding in findings):
         return findings
     if isinstance(env, Hosted):
         with contextlib.closing(Workers(env, 1)) as workers:
-            return [*findings, *_played(spec, _host_player(workers), "given the seed", repeats=False)]
+            return [*findings, *_played(spec, _host_player(workers), episodes, patience, repeats=False)]
     if not isinstance(env, Environment):
         return [*findings, Finding("it has the methods spec, reset and step", kept=False)]
     findings += _compiles(env, spec)
-    return [*findings, *_played(spec, _jax_player(env), "given the key", repeats=True)] if all(f.kept for f in findings) else findings
+    return [*findings, *_played(spec, _jax_player(env), episodes, patience, repeats=True)] if all(f.kept for f in findings) else findings
 
 
 def _spec(spec: EnvSpec) -> Iterator[Finding]:
     sizes = {name: getattr(spec, name) for name in ("n_agents", "n_actions", "obs_size", "state_size", "episode_limit")}
-    wrong = [f"{name}={value}" for name, value in sizes.items() if not (isinstance(value, int) and value >= 1)]
-    yield Finding("sizes in its spec are whole numbers of at least 1", not wrong, ", ".join(wrong))
+    wrong = [f"{name}={value}" for name, value in sizes.items() if type(value) is not int or not 1 <= value <= MOST[name]]
+    yield Finding("sizes in its spec are whole numbers of at least 1, and none is too large", not wrong, ", ".join(wrong))
 
 
 def _compiles(env: Environment, spec: EnvSpec) -> Iterator[Finding]:
     """A JAX environment must trace, on its own and side by side."""
     keys = jax.random.split(jax.random.key(0), 2)
+    before = str(np.random.get_state())  # noqa: NPY002, the generator that everybody shares
     try:
         world, first = jax.eval_shape(jax.vmap(env.reset), keys)
         again, second = jax.eval_shape(jax.vmap(env.step), world, jnp.zeros((2, spec.n_agents), jnp.int32), keys)
-    except Exception as error:
-        yield Finding(
-            "it compiles, and several run side by side", kept=False, detail=f"{type(error).__name__}: {str(error).splitlines()[0]}"
-        )
+        frozen = before != str(np.random.get_state()) or _traced(env, spec, 0) != _traced(env, spec, 1)  # noqa: NPY002
+    except (Exception, SystemExit) as error:  # whatever the user's class does wrong
+        yield Finding("it compiles, and several run side by side", kept=False, detail=in_short(error))
         return
     yield Finding("it compiles, and several run side by side", kept=True)
+    detail = "Python or NumPy draws a number once, when it is compiled, and it stays: use jax.random with the key" if frozen else ""
+    yield Finding("everything random comes from the key", not frozen, detail)
     before, after = (jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), tree) for tree in (world, again))
     yield Finding(
         "a step leaves a world of the same shapes and types", before == after, "" if before == after else f"{before} became {after}"
@@ -101,6 +106,30 @@ def _compiles(env: Environment, spec: EnvSpec) -> Iterator[Finding]:
 
     wrong = [said for shown in (first, second) for said in _wrong_types(shown)]
     yield Finding("the reward is one float; terminated, truncated and won are true or false", not wrong, ", ".join(dict.fromkeys(wrong)))
+
+
+def _traced(env: Environment, spec: EnvSpec, seed: int) -> str:
+    """An episode's first two moments as a program, with all that was known when it was written: what is drawn then writes another one."""
+
+    def begin(key: Any) -> Any:
+        world, shown = env.reset(key)
+        return shown, env.step(world, jnp.zeros(spec.n_agents, jnp.int32), key)
+
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        program = jax.make_jaxpr(begin)(jax.random.key(0))
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+    written = re.sub("0x[0-9a-f]+", "", str(program))  # where functions happen to be in memory
+    return f"{written}{[np.asarray(value).tolist() for value in program.consts if not jnp.issubdtype(value.dtype, jax.dtypes.prng_key)]}"
+
+
+def in_short(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 def _wrong_types(shown: Any) -> Iterator[str]:
@@ -150,27 +179,36 @@ def _host_player(workers: Workers) -> Player:
 def _episode(spec: EnvSpec, player: Player, seed: int) -> list[Moment]:
     """A random episode, or as much of it as the limit allows."""
     begin, go_on = player
-    random = np.random.default_rng(seed)
+    dice = np.random.default_rng(seed)
     moments = [begin(seed)]
     for t in range(spec.episode_limit):
-        lots = random.random(moments[-1].available.shape) * moments[-1].available
+        lots = dice.random(moments[-1].available.shape) * moments[-1].available
         moments.append(go_on(lots.argmax(axis=-1), 1000 * seed + t))
         if moments[-1].over:
             break
     return moments
 
 
-def _played(spec: EnvSpec, player: Player, given: str, repeats: bool) -> Iterator[Finding]:
+def _patient(spec: EnvSpec, player: Player, seed: int, patience: int) -> list[Moment]:
+    """A random episode, tried again where a worker fails."""
+    for _ in range(patience - 1):
+        with contextlib.suppress(_Unplayable):
+            return _episode(spec, player, seed)
+    return _episode(spec, player, seed)
+
+
+def _played(spec: EnvSpec, player: Player, count: int, patience: int, repeats: bool) -> Iterator[Finding]:
     """Random episodes; that they can be repeated is a promise if `repeats`, else a wish."""
     try:
-        _episode(spec, player, 0)  # compiles what there is to compile
+        if repeats:
+            _episode(spec, player, 0)  # compiles what there is to compile
         began = time.perf_counter()
-        episodes = [_episode(spec, player, seed) for seed in range(EPISODES)]
+        episodes = [_patient(spec, player, seed, patience) for seed in range(count)]
     except _Unplayable as error:
         yield Finding("random episodes can be played", kept=False, detail=str(error))
         return
-    except Exception as error:
-        yield Finding("random episodes can be played", kept=False, detail=f"{type(error).__name__}: {error}")
+    except (Exception, SystemExit) as error:
+        yield Finding("random episodes can be played", kept=False, detail=in_short(error))
         return
     seconds = time.perf_counter() - began
     moments = [moment for episode in episodes for moment in episode]
@@ -214,10 +252,14 @@ def _played(spec: EnvSpec, player: Player, given: str, repeats: bool) -> Iterato
         not lasting,
         f"not over after {lasting[0]} steps: set terminated or truncated there" if lasting else "",
     )
-    again = _episode(spec, player, 0)
+    try:
+        again = _patient(spec, player, 0, patience)
+    except _Unplayable as error:
+        yield Finding("random episodes can be played", kept=False, detail=str(error))
+        return
     same = len(again) == len(episodes[0]) and all(_same(one, other) for one, other in zip(again, episodes[0], strict=True))
     yield Finding(
-        f"the same episode comes again {given}",
+        f"the same episode comes again given the {'key' if repeats else 'seed'}",
         kept=same or not repeats,
         detail="" if same else "it does not, so that a run cannot be repeated exactly",
         wish=not same and not repeats,
@@ -225,19 +267,19 @@ def _played(spec: EnvSpec, player: Player, given: str, repeats: bool) -> Iterato
     ends = sum(episode[-1].terminated for episode in episodes)
     lengths = [len(episode) - 1 for episode in episodes]
     speed = f"{len(moments) / seconds:,.0f} moments a second one at a time"
-    detail = f"{speed}, episodes of {min(lengths)} to {max(lengths)} steps, {ends} of {EPISODES} terminated"
+    detail = f"{speed}, episodes of {min(lengths)} to {max(lengths)} steps, {ends} of {count} terminated"
     yield Finding("random episodes can be played", kept=True, detail=detail)
 
 
 def _storable(values: np.ndarray, name: str) -> bool:
     """Whether numbers survive being stored as a type; a float may be rounded, but not become infinite."""
-    kind = jnp.dtype(name)
+    kind, values = jnp.dtype(name), values[np.isfinite(values)]  # that all are finite is a promise of its own
     with np.errstate(over="ignore", invalid="ignore"):
         stored = values.astype(kind)
         if jnp.issubdtype(kind, jnp.floating):
-            return bool((np.isfinite(stored) | ~np.isfinite(values)).all())
+            return bool(np.isfinite(stored).all())
         return bool((stored.astype(values.dtype) == values).all())
 
 
 def _same(one: Moment, other: Moment) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True))
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(vars(one).values(), vars(other).values(), strict=True))

@@ -33,6 +33,7 @@ INTRODUCTION, MOMENT, FAILURE, RESET, STEP, LEAVE = b"I", b"M", b"F", b"R", b"S"
 START_SECONDS = 300.0  # a game may take long to start
 CLOSE_SECONDS = 2.0  # and to be closed after something went wrong in it
 PACKAGE = Path(__file__).parents[1]
+PROGRAM = ("-m", "emc.envs.workers")  # what a worker is, for Python
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Worker:
 
     def __init__(self, env: Hosted, number: int = 0):
         ours, theirs = socket.socketpair()
-        words = [sys.executable, "-m", "emc.envs.workers", str(theirs.fileno()), env.source, env.arguments, str(number)]
+        words = [sys.executable, *PROGRAM, str(theirs.fileno()), env.source, env.arguments, str(number)]
         package = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
         surroundings = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}

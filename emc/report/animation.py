@@ -14,10 +14,10 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree, UInt8
 
 from emc.envs.base import Drawn, Environment, Sighted
 from emc.errors import UserError
+from emc.files import explained, written_whole
 from emc.parts import Actors
 from emc.policies.exploration import act_greedily
 from emc.report.figures import LIGHT, new_figure, pixels
-from emc.runs.directory import explained, written_whole
 from emc.types import Timestep
 
 FRAME_MILLISECONDS = 250

@@ -15,13 +15,13 @@ import json
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from emc.envs.base import Drawn
-from emc.errors import UserError
+from emc.files import is_there
 from emc.report.ceilings import ceilings_of, draw_ceilings
 from emc.report.figures import (
     BLUE,
@@ -42,15 +42,13 @@ from emc.report.figures import (
     style,
 )
 from emc.report.names import configuration, count, cut, differences, in_words, known_config, labels_of, names_of, usual_environment
-from emc.runs import RunDirectory, read_metrics
-from emc.runs.directory import METRICS
+from emc.runs import RunDirectory, reading
+from emc.runs.reading import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-
-MOST, LARGEST = 2**63, 1e100  # above, a whole number or any other is not one that training writes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +152,8 @@ class Measured:
 def measured(run: RunDirectory) -> Measured:
     """The metrics of a run; read again only when the file has changed."""
     path = run.path / METRICS
-    stamp = (path.stat().st_size, path.stat().st_mtime_ns) if path.exists() else None
+    known = path.lstat() if is_there(path) else None
+    stamp = (known.st_size, known.st_mtime_ns) if known else None
     if run not in _MEASURED or _MEASURED[run][0] != stamp:
         _MEASURED[run] = stamp, _measure(read_lines(run))
     return _MEASURED[run][1]
@@ -176,44 +175,7 @@ _MEASURED: weakref.WeakKeyDictionary[RunDirectory, tuple[tuple[int, int] | None,
 
 def read_lines(run: RunDirectory) -> list[dict[str, Any]]:
     """The metrics of a run, none if it has not got that far."""
-    path = run.path / METRICS
-    lines, reached = read_metrics(path) if path.exists() else [], dict[int, int]()
-    for number, line in enumerate(lines, start=1):
-        if not _as_written(line) or line["steps"] < reached.get(line["seed"], 0):
-            raise UserError(f"{path}, line {number}: not a line that emc writes. Remove that line to see the rest.")
-        reached[line["seed"]] = line["steps"]
-    return lines
-
-
-def _as_written(line: Mapping[str, Any]) -> bool:
-    """Whether a line has what all need, and whatever pictures need of it is numbers."""
-    if not (is_whole(line.get("seed")) and is_whole(line.get("steps"))):
-        return False
-    match line.get("kind"):
-        case "eval":
-            return _are_numbers(line.get("return")) and _are_numbers(line.get("won"))
-        case "train":
-            return is_whole(line.get("episodes", 0)) and all(_is_number(line[field]) for field in FIELDS if field in line)
-        case _:
-            return True
-
-
-def is_whole(value: Any) -> TypeGuard[int]:
-    """Whether a value is a whole number that can be counted to, and no truth value."""
-    return type(value) is int and 0 <= value < MOST
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a value is a number that can be calculated with, or one that is not finite."""
-    return type(value) in (bool, int, float) and (abs(value) < LARGEST or value != value or abs(value) == math.inf)
-
-
-def _are_numbers(values: Any) -> bool:
-    """Whether a value is a list of such numbers, and not empty; the usual ones are known at a glance."""
-    if not isinstance(values, list) or not values:
-        return False
-    found = cast(list[Any], values)
-    return ({*map(type, found)} <= {bool, float} and sum(map(abs, found)) < LARGEST) or all(map(_is_number, found))
+    return reading.read_lines(run.path / METRICS)
 
 
 def scores(lines: Iterable[Mapping[str, Any]], winnable: bool) -> list[Curve]:

@@ -17,11 +17,11 @@ from jaxtyping import Bool, Float
 
 from emc.envs.base import Drawn, Mapped
 from emc.errors import UserError
-from emc.report.curves import Curve, Group, draw_band, environment_of, is_whole, middle_half, tracks
+from emc.report.curves import Curve, Group, draw_band, environment_of, middle_half, tracks
 from emc.report.figures import LIGHT, Theme, legend_below, literal, looks_of, mark, new_figure, style
 from emc.report.names import count, cut, steps_in_words
-from emc.runs import RunDirectory, read_metrics
-from emc.runs.session import MAPS
+from emc.runs import RunDirectory
+from emc.runs.reading import MAPS, read_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,11 +43,7 @@ class Phase:
 
 def read_maps(run: RunDirectory) -> list[dict[str, Any]]:
     """The maps of a run, none if it has not got that far or its environment has none."""
-    path = run.path / MAPS
-    snapshots = read_metrics(path) if path.exists() else []
-    if not all(is_whole(snapshot.get(name)) for snapshot in snapshots for name in ("seed", "steps")):
-        raise UserError(f"{path}: not maps as emc writes them. Remove the file to see the rest.")
-    return snapshots
+    return read_lines(run.path / MAPS)
 
 
 def phases(snapshots: Iterable[Mapping[str, Any]]) -> list[Phase]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emc.errors import UserError
+from emc.files import explained, written_whole
 from emc.report.across import across_section
 from emc.report.curves import Group, environment_of, group_runs, task_title
 from emc.report.names import count
@@ -25,7 +26,7 @@ from emc.report.overview import overview
 from emc.report.records import Json, anchors, outlines, outlines_name, record, stamp, summary
 from emc.report.tasks import by_task, extent, headline, task_section
 from emc.runs import RunDirectory
-from emc.runs.directory import EPISODE, explained, written_whole
+from emc.runs.directory import EPISODE
 
 Made = TypeVar("Made")
 

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import itertools
 import re
 import shlex
 import time
@@ -21,22 +22,23 @@ import numpy as np
 from jaxtyping import Float
 
 from emc.envs.base import Drawn
-from emc.errors import UserError
+from emc.errors import FileError, UserError
+from emc.files import content_of, is_there
 from emc.report.ceilings import ceiling_of
-from emc.report.curves import PANELS, Curve, Group, environment_of, is_whole, measured, middle_half
+from emc.report.curves import PANELS, Curve, Group, environment_of, measured, middle_half
 from emc.report.figures import DARK, LIGHT, colour_of
 from emc.report.heatmaps import Phase, phases, read_maps, was_paid
 from emc.report.markup import between, score, uri
 from emc.report.names import at, configuration, count, differences, known_config, nearest_preset, usual_environment
 from emc.runs import RunDirectory
 from emc.runs.directory import CHECKPOINTS, EPISODE, LOCK
-from emc.runs.jsonl import last_line
-from emc.runs.session import END, SPEED
+from emc.runs.reading import END, SPEED, is_whole, last_line
 
 Json = dict[str, Any]
 SCORES, DIAGNOSTICS = 300, 120  # points of a curve, at most
 FRESH = 15 * 60  # seconds since a run wrote anything, after which it does not count as running
 FINISHED, GOAL, RUNNING, UNFINISHED = "finished", "goal reached", "running", "unfinished"
+MOST_FRAMES = 5_000  # of an episode; the last of them is shown as a still
 MOMENT = 1e-6  # seconds; in less, no speed can be measured
 SHORT = {GOAL: "ended there, its goal was reached", RUNNING: "still running", UNFINISHED: "not finished"}  # of the steps asked for
 
@@ -77,8 +79,8 @@ def stamp(run: RunDirectory) -> tuple[Any, ...]:
     """Changes whenever the run does, its episode, or whether there is a checkpoint to play one from."""
     found: list[Any] = [bool(run.steps())]
     for path in (*sorted(run.path.glob("*.json*")), run.path / EPISODE):
-        with contextlib.suppress(OSError):  # a link that leads nowhere, or a file that has just gone
-            known = path.stat()
+        with contextlib.suppress(OSError):  # a file that has just gone
+            known = path.lstat()
             found.append((path.name, known.st_size, known.st_mtime_ns))
     return tuple(found)
 
@@ -88,8 +90,10 @@ def state_of(run: RunDirectory) -> str:
     end, asked, slowest = last_line(run.path / END), _asked(run), min(measured(run).steps.values(), default=0)
     if end is not None or (asked is not None and slowest >= asked):
         return GOAL if end is not None and end.get("reason") == "enough" else FINISHED
-    written = [path.stat().st_mtime for path in (*run.path.glob("*.jsonl"), run.path / CHECKPOINTS, run.path / LOCK) if path.exists()]
-    return RUNNING if (run.path / LOCK).exists() and time.time() - max(written) < FRESH else UNFINISHED
+    paths = (*run.path.glob("*.jsonl"), run.path / CHECKPOINTS, run.path / LOCK)
+    now, written = time.time(), [path.lstat().st_mtime for path in paths if is_there(path)]
+    fresh = any(abs(now - moment) < FRESH for moment in written)  # a time that is still to come says nothing
+    return RUNNING if is_there(run.path / LOCK) and fresh else UNFINISHED
 
 
 def _asked(run: RunDirectory) -> int | None:
@@ -273,10 +277,12 @@ def _episode(gif: Path) -> Json:
 
     still = io.BytesIO()
     try:
-        content = gif.read_bytes()
+        content = content_of(gif, "picture")
         with Image.open(io.BytesIO(content), formats=["gif"]) as image:
-            *_, last = ImageSequence.Iterator(image)
+            *_, last = itertools.islice(ImageSequence.Iterator(image), MOST_FRAMES)
             last.convert("RGB").save(still, "png", optimize=True)
+    except FileError:
+        raise
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:  # all of which Pillow raises
         raise UserError(f"{gif}: cannot be read as a GIF. Make it again with emc render, or remove it.") from error
     return {"moving": uri(content, "gif"), "still": uri(still.getvalue(), "png")}

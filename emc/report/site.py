@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from emc.errors import UserError
+from emc.files import is_there
 from emc.report.curves import group_runs, measured
 from emc.report.page import Memo, build_page
 from emc.report.records import stamp, state_of
@@ -36,6 +37,7 @@ class Site:
             for path in [root] if named else run_directories(root):
                 try:
                     run = self._opened(path)
+                    self._memo(("together", path), stamp(run), run.must_belong_together)
                     measured(run)
                     found.setdefault(path.resolve(), run)
                 except UserError as error:
@@ -59,7 +61,7 @@ class Site:
 
     def _opened(self, path: Path) -> RunDirectory:
         manifest = path / MANIFEST
-        written = manifest.stat().st_mtime_ns if manifest.exists() else None
+        written = manifest.lstat().st_mtime_ns if is_there(manifest) else None
         return self._memo(("run", path), written, lambda: RunDirectory.open(path))
 
 

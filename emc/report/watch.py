@@ -6,19 +6,35 @@ only those that ask for it by its own name, so that no other site's page can rea
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from emc.errors import UserError
 from emc.report.site import Site
 
 HOST = "127.0.0.1"
 LOOK_SECONDS = 1.0  # between two looks at the runs
+IDLE_SECONDS = 10.0  # for which a client may neither ask nor take anything
+LONGEST_SECONDS = 60.0  # that a connection may last in all
 REST = 4.0  # times as long as making the page took, at least, so that those who train have the machine to themselves
+
+
+class _Server(ThreadingHTTPServer):
+    """One that says nothing of clients who leave in the middle of an answer, or never ask."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class Watch:
@@ -29,11 +45,10 @@ class Watch:
         self.version, self.page = "", b""
         self._said: set[str] = set()
         try:
-            self._server = ThreadingHTTPServer((HOST, port), self._handler())
+            self._server = _Server((HOST, port), self._handler())
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or "it must be from 0 to 65535"
             raise UserError(f"cannot serve on port {port}: {reason}. Choose another with --port, or 0 for any that is free.") from error
-        self._server.daemon_threads = True
         try:
             self.look()
         except UserError:
@@ -44,6 +59,11 @@ class Watch:
     def address(self) -> str:
         """Where the page is."""
         return f"http://{HOST}:{self._server.server_port}/"
+
+    @property
+    def bound(self) -> str:
+        """The address of this machine that it can be reached under."""
+        return str(self._server.server_address[0])
 
     def look(self) -> float:
         """Make the page anew if runs have changed; how long to rest afterwards."""
@@ -86,6 +106,20 @@ class Watch:
 
         class Handler(BaseHTTPRequestHandler):
             server_version, sys_version = "emc", ""
+            timeout = IDLE_SECONDS
+
+            def handle(self) -> None:
+                end = threading.Timer(LONGEST_SECONDS, self._hang_up)
+                end.daemon = True
+                end.start()
+                try:
+                    super().handle()
+                finally:
+                    end.cancel()
+
+            def _hang_up(self) -> None:
+                with contextlib.suppress(OSError):
+                    self.connection.shutdown(socket.SHUT_RDWR)
 
             def do_GET(self) -> None:
                 port = watch._server.server_port

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from types import UnionType
@@ -18,6 +19,7 @@ from emc.envs.base import Described
 from emc.envs.hosted import Hosted, foreign, imported
 from emc.envs.jaxmarl import JaxMARL
 from emc.envs.registry import TASKS
+from emc.envs.sizes import check_sizes
 from emc.errors import RunError, UserError
 from emc.methods import Method
 from emc.names import lookup
@@ -38,14 +40,23 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or any(not 0 <= seed < 2**31 for seed in self.seeds):
             raise UserError(f"seeds={self.seeds} must be different whole numbers from 0 to {2**31 - 1}")
-        _accept(self.env)
+        if not isinstance(self.env, Hosted):  # asking which would start it
+            check_sizes(self.env)
+        accept(self.env)
         for part in (self.method, self.env):
-            try:
-                same = from_json(to_json(part)) == part
-            except UserError as error:
-                raise UserError(f"a run of {type(part).__name__} could not be resumed or loaded: {error}") from error
-            if not same:
-                raise UserError(f"{part} holds more than plain numbers and words, so a run of it could not be resumed or loaded")
+            if why := why_not_kept(part):
+                raise UserError(why)
+
+
+def why_not_kept(part: Any) -> str:
+    """Why a run of a method or an environment could not be resumed or loaded; empty if it could."""
+    try:
+        same = bool(from_json(json.loads(json.dumps(to_json(part)))) == part)
+    except UserError as error:
+        return f"a run of {type(part).__name__} could not be resumed or loaded: {error}"
+    except (TypeError, ValueError):  # arrays, which JSON does not know
+        same = False
+    return "" if same else f"{type(part).__name__} holds more than plain numbers and words, so a run of it could not be resumed or loaded"
 
 
 MOST_SEEDS = 1_000  # side by side in one run
@@ -57,7 +68,7 @@ def trust(source: str) -> None:
     _TRUSTED[source] = imported(source.rpartition("/")[2]) if ":" in source else Hosted
 
 
-def _accept(env: Described) -> None:
+def accept(env: Described) -> None:
     """An environment that the caller holds needs no further trust."""
     if isinstance(env, Hosted):
         _TRUSTED.setdefault(env.source, Hosted)
@@ -93,6 +104,15 @@ def _part_types() -> Mapping[str, Callable[..., Any]]:
     }
 
 
+def _check_fields(kind: Callable[..., Any], fields: Mapping[str, Any]) -> None:
+    """Refuse a field that this version does not have, by its name."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        for name in fields.keys() - {field.name for field in dataclasses.fields(kind) if field.init}:
+            raise RunError(
+                f"the run's manifest has a field {name!a:.80} of {kind.__name__} that is unknown here: use the emc that wrote it"
+            )
+
+
 def _check_types(kind: Callable[..., Any], fields: Mapping[str, Any]) -> None:
     """Refuse a record with a field of another type than it says, which a damaged or hand-written manifest may hold."""
     hints = _hints(kind) if isinstance(kind, type) else {}
@@ -113,6 +133,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and len(value) == len(many) and all(map(_fits, value, many))
     if origin is Literal:
         return value in inner
+    if hint is Any:
+        return True
     if hint is Described:  # asking a hosted environment itself would start it
         return hasattr(type(value), "spec")
     if hint in (int, float):
@@ -142,6 +164,7 @@ def from_json(data: Any) -> Any:
         _check_trusted(source)
     try:
         made = lookup("type in the run's manifest", kind, {**_types(), **_TRUSTED})
+        _check_fields(made, fields)
         _check_types(made, fields)
         return made(**fields)
     except TypeError as error:

@@ -6,7 +6,8 @@
     lock                 held while a process trains here
 
 Reading needs no lock. Writing happens inside `with run:`, which holds it. A resumed run first cuts its JSONL files back to where they were
-at the checkpoint, so they end up the same as those of a run that was never interrupted. The clock and the randomness of names live here.
+at the checkpoint, so they end up the same as those of a run that was never interrupted. Before anything is written, what was written before
+must still be there. The clock and the randomness of names live here.
 """
 
 from __future__ import annotations
@@ -14,27 +15,29 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import errno
-import json
 import os
 import re
 import secrets
-import shutil
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, final
 
 from jaxtyping import PyTree
 
-from emc.errors import CheckpointError, RunError
-from emc.runs.jsonl import JsonlFile, plain, revived
+from emc import files
+from emc.errors import CheckpointError, FileError, OutputLost, RunError, UserError
+from emc.files import explained
+from emc.runs.identity import NUMBER, SEAL, identity_of, is_as_sealed, lines_path, must_continue, new_number, own, said_at, seal_of
+from emc.runs.jsonl import JsonlFile, Prefix, plain, revived
 from emc.runs.lock import Lock
+from emc.runs.reading import METRICS
 from emc.training import checkpoint
 
 FORMAT, VERSION = "emc-run", 1
-MANIFEST, METRICS, CHECKPOINTS, LOCK = "manifest.json", "metrics.jsonl", "checkpoints", "lock"
-EPISODE = "episode.gif"  # that `emc render` draws
+MANIFEST, CHECKPOINTS, LOCK = "manifest.json", "checkpoints", "lock"
+NONE_YET = "none-yet.json"  # among the checkpoints until there is one: whoever finds lines and neither knows that checkpoints were removed
+EPISODE, EVENTS = "episode.gif", "tensorboard"  # that `emc render` draws, and the folder of TensorBoard's files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +60,7 @@ class RunDirectory:
         self.patience = 0.0  # seconds to wait for another process that trains here
         self._lock: Lock | None = None
         self._files: dict[str, JsonlFile] = {}
+        self._saved: dict[int, os.stat_result] = {}  # checkpoints that this process has found or written
 
     @classmethod
     def create(
@@ -66,43 +70,52 @@ class RunDirectory:
         now = datetime.datetime.now(datetime.UTC)
         name = folder_name(name or new_name())
         path = Path(root) / folder_name(env_name) / folder_name(method_name) / name
-        header = {"format": FORMAT, "version": VERSION, "id": name, "created": f"{now:%Y-%m-%dT%H:%M:%SZ}"}
+        header = {"format": FORMAT, "version": VERSION, "id": name, NUMBER: new_number(), "created": f"{now:%Y-%m-%dT%H:%M:%SZ}"}
         header |= {"env_name": env_name, "method_name": method_name}
-        if clash := header.keys() & manifest.keys():
+        if clash := {*header, SEAL} & manifest.keys():
             raise ValueError(f"a run's manifest sets {', '.join(sorted(clash))} by itself")
         document = header | plain(manifest)
-        with explained(Path(root)), made_whole(path) as beside:
-            checkpoint.write_durably(beside / MANIFEST, document)
+        document[SEAL] = seal_of(document)
+        with explained(Path(root)), files.made_whole(path) as beside:
+            files.write_json(beside / MANIFEST, document)
         return cls(path, revived(document))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
         """An existing run directory."""
         path = Path(path)
-        if not path.is_dir():
-            raise RunError(f"{path}: no such directory. Name a run directory, like runs/<env>/<method>/<time>-<id>.")
-        if not (path / MANIFEST).is_file():
-            raise RunError(f"{path}: not a run directory, it has no {MANIFEST}. Name one like runs/<env>/<method>/<time>-<id>.")
         try:
-            document = revived(json.loads((path / MANIFEST).read_bytes()))
+            there, inside = path.is_dir(), files.is_there(path / MANIFEST)
+            if not there:
+                raise RunError(f"{path}: no such directory. Name a run directory, like runs/<env>/<method>/<time>-<id>.")
+            if not inside:
+                raise RunError(f"{path}: not a run directory, it has no {MANIFEST}. Name one like runs/<env>/<method>/<time>-<id>.")
+            files.must_be_own(path, [LOCK, CHECKPOINTS, EVENTS, EPISODE, *(file.name for file in path.glob("*.jsonl"))])
+            document = files.parsed(files.content_of(path / MANIFEST, "manifest"))
             found, version = document["format"], document["version"]
         except OSError as error:
             raise RunError(f"{path}: {MANIFEST} cannot be read ({error.strerror}).") from error
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except UserError:
+            raise
+        except (ValueError, KeyError, TypeError) as error:
             raise RunError(f"{path}: {MANIFEST} is damaged or not ours. Restore it, or name another run directory.") from error
         if found != FORMAT:
             raise RunError(f"{path}: {MANIFEST} is not of the format {FORMAT}. Name a run directory that emc made.")
         if version != VERSION:
             raise RunError(f"{path}: has run format version {version!a:.40}, this emc reads {VERSION}. Use the emc that made it.")
-        return cls(path, document)
+        if not is_as_sealed(document):
+            raise RunError(f"{path}: {MANIFEST} was changed after the run began, its seal is broken. Restore it, or start a new run.")
+        return cls(path, revived(document))
 
     def __enter__(self) -> RunDirectory:
         """Take the lock, and clear away what a killed process left."""
         with explained(self.path):
+            files.must_be_own(self.path, [LOCK, CHECKPOINTS])
             self._lock = Lock(self.path / LOCK, self.patience)
             try:
                 checkpoint.tidy(self.path / CHECKPOINTS)
-            except OSError:
+                self._note_checkpoints()
+            except (OSError, FileError):
                 self._release()
                 raise
         return self
@@ -110,76 +123,148 @@ class RunDirectory:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Make the metrics durable and let go of the lock."""
         try:
-            with contextlib.nullcontext() if kind is None else contextlib.suppress(RunError):
+            with contextlib.nullcontext() if kind is None else contextlib.suppress(UserError):
                 self.sync()
         finally:
             self._release()
 
     def append(self, lines: Iterable[Mapping[str, Any]], file: str = METRICS) -> None:
         """Add lines to a JSONL file: all of them, or none."""
-        self._must_hold_lock()
+        self.check()
         with explained(self.path / file):
-            if file not in self._files:
-                self._files[file] = JsonlFile(self._jsonl_path(file))
-            self._files[file].append(lines)
+            self._opened(file).append(lines)
+
+    def check(self) -> None:
+        """Refuse to go on when what this process has written, or its lock, is no longer there as it left it."""
+        if self._lock is None:
+            raise RuntimeError("write to a run inside `with run:`")
+        with explained(self.path):
+            self._lock.check()
+            for file in self._files.values():
+                file.check()
+            for step, known in self._saved.items():
+                folder = self._checkpoint_path(step)
+                if not (files.is_there(folder) and os.path.samestat(os.lstat(folder), known)):
+                    raise OutputLost(f"{folder} was removed while the run was training")
 
     def sync(self) -> None:
         """Wait until the disk has every line appended."""
+        self.check()
         with explained(self.path):
             for file in self._files.values():
                 file.sync()
-            checkpoint.sync_directory(self.path)
+            files.sync_directory(self.path)
 
     def sizes(self) -> dict[str, int]:
         """Bytes in each JSONL file."""
-        return {path.name: path.stat().st_size for path in sorted(self.path.glob("*.jsonl"))}
+        return {path.name: os.lstat(path).st_size for path in sorted(self.path.glob("*.jsonl"))}
+
+    def prefixes(self) -> dict[str, Prefix]:
+        """Each JSONL file as far as it is written."""
+        with explained(self.path):
+            return {name: self._opened(name).prefix for name in self.sizes()}
+
+    def written(self) -> dict[str, Prefix]:
+        """The same of those that this process has opened, as it remembers them: whatever has become of them since."""
+        return {name: file.prefix for name, file in self._files.items()}
 
     def truncate(self, sizes: Mapping[str, int]) -> None:
         """Cut the JSONL files back to earlier sizes; files younger than that are removed, and `{}` starts afresh."""
-        self._must_hold_lock()
-        paths = {self._jsonl_path(name): size for name, size in sizes.items()}
+        self.check()
+        paths = {lines_path(self.path, name): size for name, size in sizes.items()}
         with explained(self.path):
             for path, size in paths.items():
-                found = path.stat().st_size if path.exists() else 0
+                found = os.lstat(path).st_size if files.is_there(path) else 0
                 if not 0 <= size <= found:
                     raise RunError(f"{path}: has {found} bytes, but had {size} at the checkpoint. Restore it, or start a new run.")
             self._close_files()
             for path in sorted(self.path.glob("*.jsonl")):
-                if path in paths:
-                    os.truncate(path, paths[path])
-                else:
+                if path not in paths:
                     path.unlink()
+                    continue
+                descriptor = files.open_to_write(path)
+                try:
+                    os.ftruncate(descriptor, paths[path])
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+            files.sync_directory(self.path)
+        self.prefixes()  # from here on they are watched
+
+    def begin(self) -> None:
+        """Note that there is no checkpoint yet, before the first line is written."""
+        self.check()
+        folder = self.path / CHECKPOINTS
+        with explained(folder):
+            folder.mkdir(exist_ok=True)
+            files.must_be_folder(folder)
+            files.remove(folder / NONE_YET)
+            files.write_json(folder / NONE_YET, identity_of(self.manifest))
+            files.sync_directory(folder)
+            files.sync_directory(self.path)
 
     def save_checkpoint(self, step: int, tree: PyTree, meta: Mapping[str, Any], keep: int = 2) -> None:
         """Write a checkpoint, then remove all but the last `keep`, and any of a later step: a future that was abandoned."""
-        self._must_hold_lock()
         if step < 0 or keep < 1:
             raise ValueError(f"step={step} must be at least 0 and keep={keep} at least 1")
         self.sync()
         with explained(self.path / CHECKPOINTS):
-            content = {"step": step, "sizes": self.sizes(), "meta": plain(meta)}
             checkpoint.tidy(self.path / CHECKPOINTS)
-            checkpoint.save(self._checkpoint_path(step), tree, content)
+            checkpoint.save(self._checkpoint_path(step), tree, said_at(self.manifest, step, meta, self.prefixes()))
+            files.remove(self.path / CHECKPOINTS / NONE_YET)
             steps = self.steps()
             kept = [known for known in steps if known <= step][-keep:]
             for old in set(steps) - set(kept):
-                shutil.rmtree(self._checkpoint_path(old))
+                files.remove(self._checkpoint_path(old))
+            self._note_checkpoints()
 
-    def latest_checkpoint(self, like: PyTree) -> Restored:
-        """The newest good checkpoint, in the structure of `like`."""
+    def rescue(self, step: int, tree: PyTree, meta: Mapping[str, Any], prefixes: Mapping[str, Prefix]) -> Path:
+        """The run as it was at some moment, in a new directory beside this one, of which files have vanished."""
+        path = self.path.with_name(f"{self.path.name}-rescued-{secrets.token_hex(2)}")
+        with explained(path), files.made_whole(path) as beside:
+            files.write_json(beside / MANIFEST, plain(self.manifest))
+            for name, prefix in prefixes.items():
+                with files.new_file(beside / name) as file:
+                    file.write(self._files[name].content(prefix.size))
+                    files.sync(file)
+            checkpoint.save(beside / CHECKPOINTS / f"{step:012d}", tree, said_at(self.manifest, step, meta, prefixes))
+        return path
+
+    def latest_checkpoint(self, like: PyTree, check: Callable[[int, PyTree, dict[str, Any]], None] = lambda *_: None) -> Restored:
+        """The newest good checkpoint, in the structure of `like`; `check` may refuse one for what is in it."""
         warnings: list[str] = []
         for step in reversed(self.steps()):
+            folder = self._checkpoint_path(step)
             try:
-                tree, content = checkpoint.load(self._checkpoint_path(step), like)
-                meta, sizes = dict(content["meta"]), {str(name): int(size) for name, size in content["sizes"].items()}
-                return Restored(step, tree, revived(meta), sizes, warnings)
+                tree, content = checkpoint.load(folder, like)
+                meta, prefixes = own(folder, self.manifest, content)
+                check(step, tree, meta)
             except CheckpointError as error:
                 warnings.append(str(error))
-            except (KeyError, TypeError, ValueError, AttributeError):
-                warnings.append(f"{self._checkpoint_path(step)}: was not written by a run.")
+                continue
+            must_continue(self.path, folder, prefixes)
+            return Restored(step, tree, meta, {name: prefix.size for name, prefix in prefixes.items()}, warnings)
         if not warnings:
             raise RunError(f"{self.path}: has no checkpoint yet. Wait for its first one, or begin it again with `emc resume`.")
         raise RunError(f"{self.path}: no checkpoint can be used. The newest: {warnings[0]}")
+
+    def must_belong_together(self) -> None:
+        """Refuse a run whose newest checkpoint is of another run or saw other lines; nothing is read of its arrays.
+
+        A checkpoint that cannot be read is no reason: the one before it will serve.
+        """
+        for step in reversed(self.steps()):
+            folder = self._checkpoint_path(step)
+            try:
+                content = checkpoint.described(folder)["meta"]
+            except CheckpointError:
+                continue
+            try:
+                _, prefixes = own(folder, self.manifest, content)
+            except CheckpointError as error:
+                raise RunError(str(error)) from error
+            must_continue(self.path, folder, prefixes)
+            return
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint, oldest first."""
@@ -188,15 +273,13 @@ class RunDirectory:
     def _checkpoint_path(self, step: int) -> Path:
         return self.path / CHECKPOINTS / f"{step:012d}"
 
-    def _jsonl_path(self, name: str) -> Path:
-        """Checked, since sizes may come from a stranger's checkpoint."""
-        if not re.fullmatch(r"[A-Za-z0-9_-]+\.jsonl", name):
-            raise RunError(f"{name!a:.80} is not a name for a metrics file. Use letters, digits, - and _, ending in .jsonl.")
-        return self.path / name
+    def _opened(self, name: str) -> JsonlFile:
+        if name not in self._files:
+            self._files[name] = JsonlFile(lines_path(self.path, name))
+        return self._files[name]
 
-    def _must_hold_lock(self) -> None:
-        if self._lock is None:
-            raise RuntimeError("write to a run inside `with run:`")
+    def _note_checkpoints(self) -> None:
+        self._saved = {step: os.lstat(self._checkpoint_path(step)) for step in self.steps()}
 
     def _close_files(self) -> None:
         for file in self._files.values():
@@ -221,55 +304,3 @@ def folder_name(name: str) -> str:
     if not folder:
         raise RunError(f"{name!a:.80} cannot name a directory. Use a name with letters or digits.")
     return folder
-
-
-@contextlib.contextmanager
-def made_whole(path: Path) -> Generator[Path]:
-    """A directory that is filled under another name and then renamed; on failure nothing of it, nor any new parent, remains."""
-    beside = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    new = [parent for parent in (beside, *beside.parents) if not parent.exists()]
-    try:
-        beside.mkdir(parents=True)
-        yield beside
-        checkpoint.sync_directory(beside)
-        beside.rename(path)
-        checkpoint.sync_directory(path.parent)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            for parent in new[1:]:
-                parent.rmdir()
-        raise
-
-
-@contextlib.contextmanager
-def written_whole(path: Path) -> Generator[Path]:
-    """A file that is written under another name, reaches the disk, and is then renamed; on failure nothing of it remains."""
-    beside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield beside
-        with beside.open("r+b") as file:
-            checkpoint.sync(file)
-        beside.replace(path)
-        checkpoint.sync_directory(path.parent)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def explained(path: Path) -> Generator[None]:
-    """Turn what the operating system refuses into one line that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        match error.errno:
-            case errno.ENOSPC | errno.EDQUOT:
-                advice = "Free some space there, or choose another directory."
-            case errno.EACCES | errno.EPERM | errno.EROFS:
-                advice = "Choose a directory that you may write to."
-            case errno.ENOTDIR | errno.EEXIST:
-                advice = "A file stands where a directory should: choose another directory."
-            case _:
-                advice = "Check the disk, or choose another directory."
-        raise RunError(f"cannot write to {path}: {error.strerror or error}. {advice}") from error

@@ -6,53 +6,79 @@ that are not finite, so they are written as the strings "NaN", "Infinity" and "-
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import jax
 import numpy as np
 
-from emc.errors import RunError
+from emc import files
+from emc.errors import OutputLost, RunError
 
-TAIL_BYTES = 1 << 16  # in which the last line is looked for
+TAIL_BYTES = 1 << 16  # in which the last lines are looked for
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 SPELT = (b"NaN", b"Infinity", b"\\")  # a line with none of these holds no such number, however it is spelt
 
 
+class Prefix(NamedTuple):
+    """A file as far as it was written at some moment."""
+
+    size: int
+    checksum: int | None = None  # None in checkpoints that are older than checksums of lines
+
+
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """All lines of a JSONL file; a last line that a killed writer left unfinished is passed over."""
+    lines: list[dict[str, Any]] = []
+    most = files.MOST_BYTES["line"]
     try:
-        content = Path(path).read_bytes()
+        with files.opened(Path(path), files.MOST_BYTES["lines"]) as file:
+            while (line := file.readline(most + 1)).endswith(b"\n"):
+                lines.append(_decoded(path, line, len(lines) + 1))
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}. Name the .jsonl file of a run directory.") from error
-    *complete, _torn = content.split(b"\n")
-    lines: list[dict[str, Any]] = []
-    for number, line in enumerate(complete, start=1):
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise RunError(f"{path}, line {number}: not a JSON object, the file is damaged. Remove that line to read the rest.")
-        known = cast(dict[str, Any], value)
-        lines.append(revived(known) if any(word in line for word in SPELT) else known)
+    if len(line) > most:
+        raise RunError(f"{path}, line {len(lines) + 1}: is longer than any that emc writes, the file is damaged. Restore it from a copy.")
     return lines
 
 
-def last_line(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """The last whole line of a JSONL file, without reading the rest; None if there is none."""
+def _decoded(path: str | os.PathLike[str], line: bytes, number: int) -> dict[str, Any]:
     try:
-        with Path(path).open("rb") as file:
-            file.seek(-min(TAIL_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
-            *complete, _torn = file.read().split(b"\n")
-        value: Any = revived(json.loads(complete[-1]))
-    except (OSError, ValueError, IndexError, RecursionError):
-        return None
-    return cast(dict[str, Any], value) if isinstance(value, dict) else None
+        value = files.parsed(line)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise RunError(f"{path}, line {number}: not a JSON object, the file is damaged. Remove that line to read the rest.")
+    known = cast(dict[str, Any], value)
+    return revived(known) if any(word in line for word in SPELT) else known
+
+
+def tail(path: Path) -> list[dict[str, Any]]:
+    """The last whole lines of a JSONL file, as many as end it in some tens of kilobytes; what is no JSON object is passed over."""
+    with files.opened(path) as file:
+        file.seek(-min(TAIL_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        *complete, _torn = file.read(TAIL_BYTES).split(b"\n")
+    found: list[dict[str, Any]] = []
+    for line in complete:
+        with contextlib.suppress(ValueError, RecursionError):
+            value: Any = revived(files.parsed(line))
+            found += [cast(dict[str, Any], value)] if isinstance(value, dict) else []
+    return found
+
+
+def checksum_of(file: BinaryIO, size: int) -> int:
+    """Of the first bytes of a file; the file may be shorter."""
+    found = 0
+    file.seek(0)
+    while size > 0 and (block := file.read(min(files.BLOCK, size))):
+        found, size = zlib.crc32(block, found), size - len(block)
+    return found
 
 
 def encode(lines: Iterable[Mapping[str, Any]]) -> bytes:
@@ -92,26 +118,47 @@ def revived(value: Any) -> Any:
 
 
 class JsonlFile:
-    """One JSONL file, open for appending."""
+    """One JSONL file, open for appending; knows how long it must be, and the checksum of all that is in it."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a+b", buffering=0)
+        self.path = path
+        self._file = os.fdopen(files.open_to_write(path, os.O_APPEND), "a+b", buffering=0)
         self._drop_torn_line()
+        self._size = self._found().st_size
+        self._checksum = checksum_of(cast(BinaryIO, self._file), self._size)
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Write whole lines, or nothing."""
-        data, before = memoryview(encode(lines)), self.size
+        data = encode(lines)
+        left = memoryview(data)
         try:
-            while data:
-                data = data[self._file.write(data) :]
+            while left:
+                left = left[self._file.write(left) :]
         except OSError:
-            self._file.truncate(before)
+            self._file.truncate(self._size)
             raise
+        self._size, self._checksum = self._size + len(data), zlib.crc32(data, self._checksum)
+
+    def check(self) -> None:
+        """Refuse to go on when the file is not the one that was written here."""
+        try:
+            there = os.lstat(self.path)
+        except FileNotFoundError as error:
+            raise OutputLost(f"{self.path} was removed while the run was training") from error
+        if not os.path.samestat(there, self._found()):
+            raise OutputLost(f"{self.path} was replaced by another while the run was training")
+        if there.st_size != self._size:
+            raise OutputLost(f"{self.path} was changed by somebody else while the run was training")
 
     @property
-    def size(self) -> int:
-        """Bytes so far."""
-        return os.fstat(self._file.fileno()).st_size
+    def prefix(self) -> Prefix:
+        """All that was written so far."""
+        return Prefix(self._size, self._checksum)
+
+    def content(self, size: int) -> bytes:
+        """The first bytes, also of a file that has been removed."""
+        self._file.seek(0)
+        return b"".join(iter(lambda: self._file.read(min(files.BLOCK, size - self._file.tell())), b""))
 
     def sync(self) -> None:
         """Wait until the disk has every line."""
@@ -121,9 +168,13 @@ class JsonlFile:
         """Release the file."""
         self._file.close()
 
+    def _found(self) -> os.stat_result:
+        return os.fstat(self._file.fileno())
+
     def _drop_torn_line(self) -> None:
         """A line that a killed writer left unfinished would swallow the next one."""
-        end, block = self.size, 2**16
+        whole = self._found().st_size
+        end, block = whole, 2**16
         while end > 0:
             start = max(0, end - block)
             self._file.seek(start)
@@ -132,5 +183,5 @@ class JsonlFile:
                 end = start + newline + 1
                 break
             end = start
-        if end < self.size:
+        if end < whole:
             self._file.truncate(end)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import operator
 import signal
@@ -27,19 +26,20 @@ import numpy as np
 from emc.allocator import keep_freed_memory
 from emc.envs.base import Environment
 from emc.envs.hosted import Hosted
-from emc.errors import RunError, UserError
+from emc.errors import OutputLost, RunError, UserError
+from emc.files import is_there
 from emc.runs.config import RunConfig, from_json, to_json
-from emc.runs.directory import CHECKPOINTS, LOCK, METRICS, RunDirectory
-from emc.runs.jsonl import read_metrics
+from emc.runs.directory import RunDirectory
+from emc.runs.jsonl import Prefix
 from emc.runs.lines import Reading, eval_line, map_line, summary, train_line
 from emc.runs.machine import describe_machine, differences
-from emc.training import checkpoint
+from emc.runs.reading import END, LOST, MAPS, METRICS, SPEED, last_lines
+from emc.runs.restoring import SNAPSHOTS, Progress, is_resumable, restored
+from emc.runs.sizes import must_fit
+from emc.runs.trial import must_keep_its_promises
 from emc.training.host_loop import HostProgram, WorkersFailed
 from emc.training.loop import Loop, Program, TrainState
-from emc.training.plan import check_fits, plan
 
-MAPS, SPEED, END, LOST = "maps.jsonl", "speed.jsonl", "end.jsonl", "lost.jsonl"
-SNAPSHOTS = 20  # of the maps, over a whole run
 LOOK_SECONDS = 1.0  # how often the host looks at a running loop, about
 
 
@@ -95,19 +95,6 @@ class Interrupted(Exception):
         self.run, self.step = run, step
 
 
-@dataclasses.dataclass(frozen=True)
-class Progress:
-    """Where the host is; part of every checkpoint."""
-
-    iteration: int = 0
-    evaluations: int = 0
-    evaluated_at: int = -1  # steps at the last evaluation
-    logged_at: int = -1  # steps at the last training line
-    snapshots: int = 0
-    done: tuple[int, ...] = ()  # seeds that have had their budget and wait for the others: they write no more lines
-    finished: bool = False
-
-
 Enough = Callable[[dict[str, float]], bool]  # asked after each evaluation, with the latest numbers
 
 
@@ -121,12 +108,15 @@ def start(
     name: str = "",
 ) -> RunDirectory:
     """Train from scratch in a new run directory, to the end of the budget or until it is enough."""
-    check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
+    must_fit(config)
+    must_keep_its_promises(config.env)
     program = loop_of(config)
+    state = program.init()  # what cannot be made leaves no directory
     manifest = {"config": to_json(config), "keeping": dataclasses.asdict(keeping), "machine": describe_machine(), "command": command}
     run = RunDirectory.create(root, config.env_name, config.method_name, manifest, name)
     with run:
-        _Session(run, config, program, keeping, display, enough).drive(program.init(), Progress())
+        run.begin()
+        _Session(run, config, program, keeping, display, enough).drive(state, Progress())
     return run
 
 
@@ -135,34 +125,39 @@ def resume(path: Path, keeping: Keeping | None = None, display: Display = Silent
     run = RunDirectory.open(path)
     run.patience = patience
     config = config_of(run)
-    if not is_resumable(run.path):  # before locking, which leaves the file that says that a process trained here
-        what = "is finished, and its checkpoints are gone" if (run.path / END).exists() else "has lines, but no checkpoint to go on from"
-        raise RunError(f"{run.path}: {what}. Start a new run; the lines of this one stay as they are.")
+    _must_be_resumable(run)
     with run:
-        check_fits(plan(config.method, config.env, config.budget, len(config.seeds)))
+        _must_be_resumable(run)  # still: somebody else may have trained here until now
+        must_fit(config)
         program = loop_of(config)
         session = _Session(run, config, program, keeping or keeping_of(run), display)
         if not run.steps():
             display.note("there is no checkpoint yet: the run begins again")
+            run.begin()
             run.truncate({})
             session.drive(program.init(), Progress())
             return run
-        restored = run.latest_checkpoint(jax.eval_shape(program.init))
-        try:
-            progress = Progress(**restored.meta["progress"])
-            progress = dataclasses.replace(progress, done=tuple(progress.done))
-        except (KeyError, TypeError) as error:
-            raise RunError(f"{run.path}: its checkpoint was not written by this version of emc. Use the version that made it.") from error
+        found, progress = restored(run, config, jax.eval_shape(program.init))
         if progress.finished:
-            raise RunError(f"{run.path}: finished at step {restored.step}. Start a new run with more --steps to train longer.")
-        for warning in restored.warnings:
+            raise RunError(f"{run.path}: finished at step {found.step}. Start a new run with more --steps to train longer.")
+        for warning in found.warnings:
             display.note(f"skipped a checkpoint: {warning}")
         if changed := differences(run.manifest.get("machine")):
             display.note(f"not what this run began with, so its numbers may differ: {changed}")
-        run.truncate(restored.sizes)
+        run.truncate(found.sizes)
         session.recall()
-        session.drive(jax.tree.map(jnp.asarray, restored.tree), progress)
+        session.drive(jax.tree.map(jnp.asarray, found.tree), progress)
     return run
+
+
+def _must_be_resumable(run: RunDirectory) -> None:
+    """Refuse a run that could go on only by throwing lines away, or whose files are not its own."""
+    if not is_resumable(run.path):
+        ended = is_there(run.path / END)
+        what = "is finished, and its checkpoints are gone" if ended else "has lines, but no checkpoint to go on from"
+        advice = "Start a new run" if ended else "Put its checkpoints back, or start a new run"
+        raise RunError(f"{run.path}: {what}. {advice}; the lines of this one stay as they are.")
+    run.must_belong_together()
 
 
 def keeping_of(run: RunDirectory) -> Keeping:
@@ -172,23 +167,6 @@ def keeping_of(run: RunDirectory) -> Keeping:
         return Keeping(float(asked["checkpoint_minutes"]), int(asked["keep_checkpoints"]))
     except (KeyError, TypeError, ValueError):
         return Keeping()
-
-
-def is_resumable(path: Path) -> bool:
-    """Whether a run can go on and lose nothing: it has a checkpoint, or no line, or was killed on the way to its first checkpoint."""
-    if any((path / CHECKPOINTS).glob("[0-9]" * 12)) or not any(path.glob("*.jsonl")):
-        return True
-    return (path / LOCK).exists() and not (path / END).exists()  # lines that somebody kept come without a lock
-
-
-def is_finished(path: Path) -> bool:
-    """Whether a run came to its end: its newest checkpoint says so."""
-    newest = max((path / CHECKPOINTS).glob("[0-9]" * 12), default=None)
-    try:
-        document: Any = json.loads((newest / checkpoint.DESCRIPTION).read_bytes()) if newest else {}
-        return bool(document["content"]["meta"]["meta"]["progress"]["finished"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def loop_of(config: RunConfig) -> Loop:
@@ -229,27 +207,30 @@ class _Session:
 
     def recall(self) -> None:
         """Show the numbers that the run was stopped at."""
-        lines = read_metrics(self.run.path / METRICS) if (self.run.path / METRICS).exists() else []
-        newest = {(line["kind"], line["seed"]): line for line in lines}
-        self.latest = summary([*newest.values()]) if newest else {}
+        newest = {(line["kind"], line["seed"]): line for line in last_lines(self.run.path / METRICS)}
+        self.latest = summary([*newest.values()]) if any(kind == "train" for kind, _ in newest) else {}
 
     def drive(self, state: TrainState, progress: Progress) -> None:
         """Train to the end of the budget, or to an interruption."""
         self.display.begin(self.run, self.config)
         self.first_steps = _steps(state)
+        written: dict[str, Prefix] = {}  # with the state and the progress below, a run that could be gone on with
         try:
             with interruptible() as interrupted:
                 while True:
+                    self.run.check()
+                    written = self.run.written()
                     over = self._slowest(state) >= self.budget.steps
                     evaluated = self._evaluation_due(state, progress, over)
                     if evaluated:
                         state, progress = self._evaluate(state, progress)
                     elif _steps(state) >= self._next_log(progress):
                         state, progress = self._log(state, progress, [])
+                    written = self.run.written()
                     if over or (evaluated and self.enough(self.latest)):
-                        state = self._snapshot(state)
-                        self.run.append([{"steps": _steps(state), "reason": "budget" if over else "enough"}], END)
-                        self._save(state, dataclasses.replace(progress, finished=True))
+                        final = self._snapshot(state)
+                        self.run.append([{"steps": _steps(final), "reason": "budget" if over else "enough"}], END)
+                        self._save(final, dataclasses.replace(progress, finished=True))
                         return
                     if interrupted:
                         self._save(state, progress)
@@ -257,6 +238,9 @@ class _Session:
                     if time.monotonic() - self.saved_at > 60 * self.keeping.checkpoint_minutes:
                         self._save(state, progress)
                     state, progress = self._advance(state, progress)
+                    self._look_at(state)
+        except OutputLost as lost:
+            raise OutputLost(f"{lost}. {self._rescued(state, progress, written)}") from lost
         except WorkersFailed as failed:
             self._report_failures(failed.state or state)
             self._save(failed.state or state, dataclasses.replace(progress, iteration=progress.iteration + failed.iterations))
@@ -277,10 +261,21 @@ class _Session:
         before = time.monotonic()
         state = jax.block_until_ready(self.program.advance(state, progress.iteration, count))
         self.seconds_per_iteration = (time.monotonic() - before) / count
+        return state, dataclasses.replace(progress, iteration=progress.iteration + count)
+
+    def _look_at(self, state: TrainState) -> None:
         self._check_finite(state)
         self._report_failures(state)
         self._show(state)
-        return state, dataclasses.replace(progress, iteration=progress.iteration + count)
+
+    def _rescued(self, state: TrainState, progress: Progress, written: dict[str, Prefix]) -> str:
+        """Keep the run beside its directory, of which something has vanished; what to say of that."""
+        meta = {"progress": dataclasses.asdict(progress)}
+        try:
+            path = self.run.rescue(_steps(state), state, meta, written)
+        except (UserError, OSError) as error:
+            return f"It could not be kept elsewhere either: {error}"
+        return f"All up to step {_steps(state)} is kept beside it; go on with: emc resume {path}"
 
     def _report_failures(self, state: TrainState) -> None:
         """Say and count which episodes were lost with their workers."""

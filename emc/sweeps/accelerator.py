@@ -14,8 +14,8 @@ import sys
 
 from emc.envs.hosted import Hosted
 from emc.runs.config import MOST_SEEDS
+from emc.runs.sizes import planned
 from emc.sweeps.jobs import Job
-from emc.training.plan import plan
 
 ASK = "import jax; device = jax.devices()[0]; print(device.platform, (device.memory_stats() or {}).get('bytes_limit', 0))"
 ASK_SECONDS = 120
@@ -35,7 +35,7 @@ def seeds_in_one_run(job: Job, memory: int = 0) -> int:
     config = job.config
     if isinstance(config.env, Hosted):
         return 1
-    fit = int(FILLED * memory / plan(config.method, config.env, config.budget, 1).peak) if memory else MOST_SEEDS
+    fit = int(FILLED * memory / planned(dataclasses.replace(config, seeds=config.seeds[:1])).peak) if memory else MOST_SEEDS
     return max(1, min(MOST_SEEDS, fit))
 
 

@@ -12,10 +12,11 @@ import jax
 import numpy as np
 
 from emc.runs.config import RunConfig
-from emc.runs.jsonl import last_line
-from emc.runs.session import SPEED, loop_of
+from emc.runs.reading import SPEED, last_line
+from emc.runs.session import loop_of
+from emc.runs.sizes import planned
 from emc.sweeps.jobs import Job, steps_of
-from emc.training.plan import available_bytes, plan, readable
+from emc.training.plan import available_bytes, readable
 
 TRY_SECONDS = 3.0  # of trained iterations, after compiling and the first episodes
 
@@ -25,7 +26,7 @@ def forecast(left: Sequence[tuple[Job, Path | None]], workers: int) -> Iterator[
     if not left:
         yield "nothing is left to do"
         return
-    plans = [plan(job.config.method, job.config.env, job.config.budget, len(job.config.seeds)) for job, _ in left]
+    plans = [planned(job.config) for job, _ in left]
     peaks = sorted((one.peak for one in plans), reverse=True)
     needed, free = sum(peaks[:workers]), available_bytes()
     yield f"memory     up to {readable(needed)} at a time" + ("" if free is None else f", {readable(free)} are free")
@@ -44,7 +45,7 @@ def forecast(left: Sequence[tuple[Job, Path | None]], workers: int) -> Iterator[
 
 def _known_speed(run: Path | None) -> float:
     line = last_line(run / SPEED) if run else None
-    return line["steps_since_start"] / line["seconds"] if line and line.get("seconds") else 0.0
+    return line["steps_since_start"] / line["seconds"] if line and line["seconds"] > 0 else 0.0
 
 
 def _tried_speed(config: RunConfig) -> float:

@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from emc.errors import UserError
+from emc.errors import FileError, UserError
+from emc.files import content_of
 from emc.names import lookup
 from emc.runs.config import RunConfig
 from emc.sweeps.jobs import Job, State, Survey
@@ -162,10 +163,13 @@ def words_of(text: str) -> list[str]:
 def read_sweep(path: Path) -> Sweep:
     """A sweep from its file."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(content_of(path.resolve(), "sweep").decode())
+        settings = tuple(_settings(data["set"])) if isinstance(data.get("set"), dict) else ()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}). Name a TOML file with methods, envs and seeds") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except FileError:
+        raise
+    except (ValueError, RecursionError, MemoryError) as error:  # nested deeper, or numbers with more digits, than anybody means
         raise UserError(f"{path}: is not TOML ({error})") from error
     for name in data:
         lookup(f"entry in {path}", name, dict.fromkeys(("methods", "envs", "seeds", "flags", "set", "together")))
@@ -180,7 +184,7 @@ def read_sweep(path: Path) -> Sweep:
         methods=_words(path, data, "methods"),
         envs=_words(path, data, "envs"),
         seeds=seeds_of(seeds, f"{path}: seeds ="),
-        settings=tuple(_settings(data.get("set", {}))),
+        settings=settings,
         flags=data.get("flags", ""),
         together=together,
     )

@@ -12,11 +12,14 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from emc.errors import RunError, UserError
+from emc.errors import UserError
+from emc.names import in_one_line
 from emc.runs.config import RunConfig, to_json
-from emc.runs.directory import CHECKPOINTS, MANIFEST, METRICS, RunDirectory, folder_name
-from emc.runs.jsonl import last_line, plain, read_metrics
-from emc.runs.session import SPEED, config_of, is_finished, is_resumable
+from emc.runs.directory import CHECKPOINTS, MANIFEST, RunDirectory, folder_name
+from emc.runs.jsonl import plain
+from emc.runs.reading import METRICS, SPEED, last_line, read_lines
+from emc.runs.restoring import is_finished, is_resumable
+from emc.runs.session import config_of
 
 SETTLED_SECONDS = 2  # after a change until a file system's clock is sure to show the next one
 
@@ -41,7 +44,7 @@ class Job:
     @property
     def name(self) -> str:
         """The command without `emc train`."""
-        return shlex.join(self.words)
+        return in_one_line(shlex.join(self.words))
 
     @functools.cached_property
     def kind(self) -> Kind:
@@ -198,15 +201,17 @@ def _follow_one_another(seeds: Sequence[int]) -> bool:
 def _slowest(run: Path, seeds: Iterable[int]) -> int:
     """Environment steps at the last test of the one of these seeds that is behind the others; SPEED knows the one that is ahead."""
     last: dict[int, int] = {}
-    with contextlib.suppress(RunError):
-        last = {line["seed"]: line["steps"] for line in read_metrics(run / METRICS) if line.get("kind") == "eval"}
+    with contextlib.suppress(UserError):
+        last = {line["seed"]: line["steps"] for line in read_lines(run / METRICS) if line["kind"] == "eval"}
     return min(last.get(seed, 0) for seed in seeds)
 
 
 def _kind_of(path: Path) -> Kind | str:
     """What a run is, or why nobody can say: not ours, or damaged, or an environment that is not trusted."""
     try:
-        return Kind.of(config_of(RunDirectory.open(path)))
+        run = RunDirectory.open(path)
+        run.must_belong_together()
+        return Kind.of(config_of(run))
     except UserError as error:
         return str(error)
 
@@ -214,4 +219,4 @@ def _kind_of(path: Path) -> Kind | str:
 def steps_of(run: Path) -> int:
     """Environment steps at the last test of a run."""
     line = last_line(run / SPEED)
-    return int(line.get("steps", 0)) if line else 0
+    return line["steps"] if line else 0

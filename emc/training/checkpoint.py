@@ -15,9 +15,7 @@ import glob
 import json
 import math
 import os
-import shutil
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,13 +27,13 @@ import numpy as np
 from jaxtyping import PyTree, UInt8
 from safetensors import SafetensorError, safe_open
 
-from emc.errors import CheckpointError
+from emc import files
+from emc.errors import CheckpointError, FileError
 
 __all__ = ["CheckpointError", "load", "save", "tidy"]
 
 FORMAT, VERSION = "emc-checkpoint", 1
 ARRAYS, DESCRIPTION = "arrays.safetensors", "checkpoint.json"
-LARGEST_DESCRIPTION = 2**26  # bytes; far above any real one, far below what could exhaust memory
 CODES = {  # names of the safetensors format; everything else is stored as bits
     "float16": "F16", "float32": "F32", "float64": "F64", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64",
     "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64",
@@ -49,25 +47,34 @@ def save(directory: Path, tree: PyTree, meta: dict[str, Any]) -> None:
     beside, aside = directory.with_name(f"{directory.name}.tmp-{os.getpid()}"), directory.with_name(f"{directory.name}.tmp-old")
     tidy(directory.parent, directory.name)  # a full disk may need what a killed writer left
     try:
-        beside.mkdir(parents=True)
+        _make_folder(beside)
         size, checksum = write_arrays(beside / ARRAYS, leaves)
         arrays = {name: describe(leaf) for name, leaf in leaves.items()}
         content = {"meta": meta, "arrays": arrays, "size": size, "crc32": checksum}
-        write_durably(beside / DESCRIPTION, {"format": FORMAT, "version": VERSION, "crc32": crc_of_json(content), "content": content})
-        sync_directory(beside)
-        if directory.exists():
+        files.write_json(beside / DESCRIPTION, {"format": FORMAT, "version": VERSION, "crc32": crc_of_json(content), "content": content})
+        files.sync_directory(beside)
+        if files.is_there(directory):
             directory.rename(aside)  # a kill right here is mended by `tidy`
         beside.rename(directory)
-        sync_directory(directory.parent)
+        files.sync_directory(directory.parent)
     finally:
         with contextlib.suppress(OSError):
             tidy(directory.parent, directory.name)
 
 
+def _make_folder(path: Path) -> None:
+    """A new folder inside one that is there, or is made, and is no link to another place."""
+    if not files.is_there(path.parent):
+        path.parent.mkdir(parents=True)
+        files.sync_directory(path.parent.parent)
+    files.must_be_folder(path.parent)
+    path.mkdir()
+
+
 def load(directory: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     """Arrays in the structure of `like` (arrays or their shapes), and the meta; numpy where `like` has numpy, JAX elsewhere."""
     try:
-        content = read_description(directory)
+        content = described(directory)
         wanted = dict(named_leaves(like))
         compare(directory, wanted, content["arrays"])
         check_arrays_file(directory, content["size"], content["crc32"])
@@ -87,12 +94,12 @@ def tidy(parent: Path, name: str = "") -> None:
     """Remove what killed writers left behind in `parent`, and put back a checkpoint that one had moved aside."""
     name = glob.escape(name) or "*"
     for aside in sorted(parent.glob(f"{name}.tmp-old")):
-        if aside.with_suffix("").exists():
-            shutil.rmtree(aside)
+        if files.is_there(aside.with_suffix("")) or not (aside / DESCRIPTION).is_file() or aside.is_symlink():
+            files.remove(aside)
         else:
             aside.rename(aside.with_suffix(""))
     for beside in sorted(parent.glob(f"{name}.tmp-*")):
-        shutil.rmtree(beside)
+        files.remove(beside)
 
 
 # What a leaf looks like on disk.
@@ -183,11 +190,11 @@ def write_arrays(path: Path, leaves: dict[str, Any]) -> tuple[int, int]:
         header[name] = {"dtype": CODES[dtype.name], "shape": list(shape), "data_offsets": [start, end]}
     encoded = json.dumps(header).encode()
     encoded += b" " * (-len(encoded) % 8)
-    with path.open("wb") as file:
+    with files.new_file(path) as file:
         checksum = write_counted(file, struct.pack("<Q", len(encoded)) + encoded, 0)
         for leaf in leaves.values():
             checksum = write_counted(file, pack(leaf), checksum)
-        sync(file)
+        files.sync(file)
     return 8 + len(encoded) + end, checksum
 
 
@@ -195,29 +202,6 @@ def write_counted(file: BinaryIO, data: Any, checksum: int) -> int:
     """Write and return the running checksum."""
     file.write(data)
     return zlib.crc32(data, checksum)
-
-
-def write_durably(path: Path, document: dict[str, Any]) -> None:
-    """Write a JSON document and wait for the disk."""
-    with path.open("wb") as file:
-        file.write(json.dumps(document, allow_nan=False, indent=1).encode() + b"\n")
-        sync(file)
-
-
-def sync(file: BinaryIO) -> None:
-    """Wait until the disk has what was written."""
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def sync_directory(path: Path) -> None:
-    """Wait until the disk has the names in a directory (Windows does this by itself)."""
-    if sys.platform != "win32":
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def crc_of_json(content: dict[str, Any]) -> int:
@@ -228,18 +212,20 @@ def crc_of_json(content: dict[str, Any]) -> int:
 # Reading and refusing.
 
 
-def read_description(directory: Path) -> dict[str, Any]:
-    """The content of `checkpoint.json`, checked for format, version and damage."""
-    path = directory / DESCRIPTION
-    if not path.is_file():
-        raise CheckpointError(f"{directory}: not a checkpoint, {DESCRIPTION} is missing. Name a directory that holds one.")
-    if path.stat().st_size > LARGEST_DESCRIPTION:
-        raise CheckpointError(f"{directory}: {DESCRIPTION} is too large to be one of ours. Use another checkpoint.")
+def described(directory: Path) -> dict[str, Any]:
+    """The content of `checkpoint.json`, checked for format, version and damage; nothing is read of the arrays."""
     try:
-        document = json.loads(path.read_bytes())
+        files.must_be_folder(directory)
+        document = files.parsed(files.content_of(directory / DESCRIPTION, "description"))
         found, version, checksum, content = (document[name] for name in ("format", "version", "crc32", "content"))
         whole = checksum == crc_of_json(content) and set(content) == {"meta", "arrays", "size", "crc32"}
         whole = whole and isinstance(content["arrays"], dict) and isinstance(content["meta"], dict)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{directory}: not a checkpoint, {DESCRIPTION} is missing. Name a directory that holds one.") from error
+    except OSError as error:
+        raise CheckpointError(f"{directory}: cannot be read ({error.strerror or one_line(error)}).") from error
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{directory}: {DESCRIPTION} is damaged or not ours. Use another checkpoint.") from error
     if found != FORMAT:
@@ -266,15 +252,17 @@ def compare(directory: Path, wanted: dict[str, Any], arrays: dict[str, Any]) -> 
 
 def check_arrays_file(directory: Path, size: Any, checksum: Any) -> None:
     """Refuse a file that is not the one the description was written for."""
-    path = directory / ARRAYS
-    if not path.is_file():
-        raise CheckpointError(f"{directory}: {ARRAYS} is missing. Use another checkpoint.")
-    if (length := path.stat().st_size) != size:
-        raise CheckpointError(f"{directory}: {ARRAYS} has {length} bytes, not {one_line(size)}: truncated. Use another checkpoint.")
     found = 0
-    with path.open("rb") as file:
-        while block := file.read(2**22):
-            found = zlib.crc32(block, found)
+    try:
+        with files.opened(directory / ARRAYS) as file:
+            if (length := os.fstat(file.fileno()).st_size) != size:
+                raise CheckpointError(f"{directory}: {ARRAYS} has {length} bytes, not {one_line(size)}: truncated. Use another checkpoint.")
+            while block := file.read(files.BLOCK):
+                found = zlib.crc32(block, found)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{directory}: {ARRAYS} is missing. Use another checkpoint.") from error
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
     if found != checksum:
         raise CheckpointError(f"{directory}: {ARRAYS} is damaged, its checksum differs. Use another checkpoint.")
 

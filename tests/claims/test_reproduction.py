@@ -17,6 +17,7 @@ from emc.claims.reproduction import missing, verdicts_of, write
 from emc.claims.shelf import claim, claims
 from emc.commands.training import configure
 from emc.errors import UserError
+from emc.runs import RunDirectory
 from emc.sweeps.jobs import Job, State, Survey
 from emc.training.loop import Budget
 from tests.report.fabricate import new_run, win_rates
@@ -96,6 +97,8 @@ def test_a_job_is_done_when_a_longer_run_has_its_steps_and_seed(tmp_path: Path) 
     assert survey.state(job(6_000, 2)) is State.MISSING  # it has not got that far, and resuming it would go further than asked
     assert survey.state(job(3_000, 1)) is State.MISSING
     short = run(tmp_path, "emc-vdn", (1,), 3_000, {1_000: 0.0})
+    with RunDirectory.open(short) as begun:
+        begun.begin()
     assert survey.state(job(3_000, 1)) is State.BEGUN
     assert survey.find(job(3_000, 1)) == short
 

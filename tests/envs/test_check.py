@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import random
+import sys
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from emc.cli import main
-from emc.envs import make_env
+from emc.envs import hosted, make_env
 from emc.envs.check import check
 from emc.envs.hosted import Hosted
 from emc.types import EnvSpec, Timestep
+
+GENERATOR = np.random.default_rng(0)
 
 
 class Untyped(eqx.Module):
@@ -34,9 +40,14 @@ class Walk(eqx.Module):
 
     @property
     def spec(self) -> EnvSpec:
-        limit = 0 if self.breaks == "spec" else 4
-        types = {"obs_dtype": "bool"} if self.breaks == "obs type" else {"state_dtype": "int8"} if self.breaks == "state type" else {}
-        return EnvSpec(n_agents=2, n_actions=2, obs_size=1, state_size=1, episode_limit=limit, **types)
+        limit = {"spec": 0, "negative": -3, "huge": 2**40}.get(self.breaks, 4)
+        types = (
+            {"obs_dtype": "bool"} if self.breaks.endswith("obs type") else {"state_dtype": "int8"} if self.breaks == "state type" else {}
+        )
+        spec = EnvSpec(n_agents=2, n_actions=2, obs_size=1, state_size=1, episode_limit=limit, **types)
+        if self.breaks == "float":
+            object.__setattr__(spec, "episode_limit", 4.0)  # as outside these tests, where nothing looks at types
+        return spec
 
     def reset(self, key: Any) -> Any:
         return jnp.int32(0), self._show(jnp.int32(0), 1.0 if self.breaks == "reset" else 0.0)
@@ -44,15 +55,18 @@ class Walk(eqx.Module):
     def step(self, world: Any, action: Any, key: Any) -> Any:
         if self.breaks == "trace":
             world = world + (2 if bool(action[0] > 5) else 0)
+        if self.breaks == "exit":
+            sys.exit("enough")
         world = world + 1.0 if self.breaks == "world" else world + 1
-        return world, self._show(world, jnp.nan if self.breaks == "finite" else 1.0)
+        drawn = {"python": random.random, "numpy": np.random.random, "own": GENERATOR.random, "finite": lambda: np.nan}
+        return world, self._show(world, drawn.get(self.breaks, float)() + 1.0)
 
     def _show(self, world: Any, reward: Any) -> Any:
         late = world >= (9 if self.breaks == "limit" else 4)
         return (Untyped if "type" in self.breaks else Timestep)(
-            obs=jnp.full((2, 2 if self.breaks == "shape" else 1), world, jnp.float32),
+            obs=jnp.full((2, 2 if self.breaks == "shape" else 1), jnp.nan if self.breaks == "NaN obs type" else world, jnp.float32),
             state=jnp.full(1, world * (200 if self.breaks == "state type" else 1), jnp.float32),
-            available=jnp.full((2, 2), (world < 3) | (self.breaks != "available")),
+            available=jnp.full((2, 2), (world < 3) | (self.breaks != "available"), float if self.breaks == "mask type" else bool),
             reward=jnp.asarray(reward, jnp.int32 if self.breaks == "reward type" else jnp.float32),
             terminated=late.astype(float) if self.breaks == "flag type" else late,
             truncated=late & (self.breaks == "both"),
@@ -69,10 +83,18 @@ def test_an_environment_that_keeps_its_promises() -> None:
     assert broken(Hosted("tests.envs.host_examples:Race")) == []
 
 
-@pytest.mark.parametrize(
+BROKEN = pytest.mark.parametrize(
     ("breaks", "promise"),
     [
         ("spec", "whole numbers"),
+        ("negative", "whole numbers"),
+        ("float", "whole numbers"),
+        ("huge", "none is too large"),
+        ("exit", "compiles"),
+        ("mask type", "available is true or false"),
+        ("python", "everything random comes from the key"),
+        ("numpy", "everything random comes from the key"),
+        ("own", "everything random comes from the key"),
         ("trace", "compiles"),
         ("world", "same shapes and types"),
         ("finite", "finite"),
@@ -88,9 +110,80 @@ def test_an_environment_that_keeps_its_promises() -> None:
         ("state type", "state can be stored as int8"),
     ],
 )
+
+
+@BROKEN
 def test_a_broken_promise_is_named(breaks: str, promise: str) -> None:
     found = broken(Walk(breaks))
     assert any(promise in one for one in found), found
+
+
+OTHERWISE = {"huge": "more than anything can be trained with", "spec": "is not a whole number", "negative": "is not a whole number"}
+OTHERWISE |= {"float": "is not a whole number"}
+
+
+@BROKEN
+def test_nobody_trains_on_a_broken_promise(breaks: str, promise: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "vdn", "tests.envs.test_check:Walk", "--env.breaks", breaks, "--runs", str(tmp_path / "runs"), "--steps", "40"])
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert OTHERWISE.get(breaks, promise) in line
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("breaks", ["finite", "NaN obs type"])
+def test_what_is_not_a_number_is_found_once(breaks: str) -> None:
+    assert broken(Walk(breaks)) == ["observations, states and rewards are finite numbers"]
+
+
+class Armed(Walk):
+    """An array as a field cannot be kept with a run."""
+
+    table: Any = eqx.field(default_factory=lambda: jnp.arange(3))
+
+
+MODULES = {
+    "leaves": ("import sys\nsys.exit(3)\n", "importing own_leaves raised SystemExit: 3"),
+    "hangs": ("import time\nprint('waiting', flush=True)\nwhile True:\n    time.sleep(1)\n", "importing own_hangs takes longer than"),
+    "stubborn": (
+        "import time\nwhile True:\n    try:\n        time.sleep(9)\n    except Exception:\n        pass\n",
+        "importing own_stubborn takes longer than",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", ["check-env", "train vdn"])
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_that_cannot_be_imported_is_one_line(
+    name: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, expected = MODULES[name]
+    (tmp_path / f"own_{name}.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("emc.envs.hosted.IMPORT_SECONDS", 1.0)
+    monkeypatch.setattr("emc.envs.registry.imported", hosted.imported)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), f"own_{name}:Thing"])
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert expected in line
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("command", ["check-env", "train vdn"])
+def test_a_field_that_cannot_be_kept_is_one_line(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), "tests.envs.test_check:Armed"])
+    assert stop.value.code == 2
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert "holds more than plain numbers and words" in said.out + line
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("name", ["gridworld", "predator-prey", "two-step-game", "3m"])
@@ -139,7 +232,7 @@ def test_what_training_alone_would_find_is_found(monkeypatch: pytest.MonkeyPatch
     def play(*_: Any) -> None:
         raise TypeError("body_fun output and input must have identical types")
 
-    monkeypatch.setattr("emc.training.rollout.play", play)
+    monkeypatch.setattr("emc.runs.trial.play", play)
     with pytest.raises(SystemExit):
         main(["check-env", "tests.envs.test_check:Walk"])
     assert "BROKEN  it can be trained on: TypeError: body_fun output" in capsys.readouterr().out

@@ -27,7 +27,7 @@ FLAGS = (
     "--force-prefers-no-reduced-motion",
     "--remote-debugging-pipe",  # reads from 3, writes to 4
 )
-PATIENCE = 60.0  # seconds until something that must happen counts as not happening
+PATIENCE = 1800.0  # seconds until something that must happen counts as not happening
 
 
 def find_browser() -> str | None:

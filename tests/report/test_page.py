@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import dataclasses
 import hashlib
 import io
@@ -28,7 +29,7 @@ from emc.report.tasks import reached
 from emc.runs import RunDirectory
 from emc.sampling import Uniform
 from emc.training.loop import Budget
-from tests.report.fabricate import MACHINE, evaluation, new_run, plausible_run, snapshot, training, win_rates
+from tests.report.fabricate import MACHINE, evaluation, new_run, plausible_run, rewrite_manifest, snapshot, training, win_rates
 
 HOSTILE = "</code></title><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;{body}{title}"
 VOID = {"meta", "img", "source", "br", "input"}
@@ -104,11 +105,10 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Page:
     stranger = new_run(
         root, win_rates(0, {30: 0.1, 1000: 0.4}), method_name=HOSTILE, method=make_method("vdn"), command=HOSTILE, machine=machine
     )
-    document = json.loads((stranger.path / "manifest.json").read_text())
-    document |= {"id": HOSTILE, "created": HOSTILE, "lone surrogate": "\ud800"}
-    document["config"]["method"]["mixer"] = {"type": HOSTILE, HOSTILE: [HOSTILE]}
-    (stranger.path / "manifest.json").write_text(json.dumps(document))
-    runs = [first, uniform, RunDirectory.open(stranger.path)]
+    config = copy.deepcopy(stranger.manifest["config"])
+    config["method"]["mixer"] = {"type": HOSTILE, HOSTILE: [HOSTILE]}
+    odd: dict[str, Any] = {"id": HOSTILE, "created": HOSTILE, "lone surrogate": "\ud800", "config": config}
+    runs = [first, uniform, rewrite_manifest(stranger, **odd)]
     return report(runs, tmp_path_factory.mktemp("out"), {first.path: gif(root / "episode.gif")})
 
 
@@ -177,6 +177,7 @@ def test_fields_younger_than_a_run_make_no_difference(tmp_path: Path) -> None:
     new, old = (new_run(tmp_path, win_rates(seed, {30: 0.5})) for seed in (0, 1))
     document = json.loads((old.path / "manifest.json").read_text())
     del document["config"]["budget"]["log_every"], document["config"]["method"]["episodes_per_update"]
+    del document["run"], document["seal"]  # younger too
     (old.path / "manifest.json").write_text(json.dumps(document))
     first, second = report([new, RunDirectory.open(old.path)], tmp_path).runs
     assert first["fields"][0] == second["fields"][0]

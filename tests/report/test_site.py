@@ -7,9 +7,11 @@ import http.client
 import json
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +25,7 @@ from emc.report.records import summary
 from emc.report.site import Site, best_first
 from emc.report.watch import Watch
 from emc.runs import RunDirectory
-from tests.report.fabricate import new_run, win_rates
+from tests.report.fabricate import new_run, rewrite_manifest, win_rates
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,9 +87,7 @@ def test_numbers_beside_the_metrics_that_are_none_are_unknown(tmp_path: Path) ->
     run = new_run(tmp_path, win_rates(0, {30: 0.5}))
     (run.path / "speed.jsonl").write_text(f'{{"steps": 1, "seconds": 4.0, "steps_since_start": {HUGE}}}\n')
     (run.path / "odd.json").symlink_to(tmp_path / "nowhere")
-    document = json.loads((run.path / "manifest.json").read_text())
-    document["config"]["budget"]["steps"] = int(HUGE)
-    (run.path / "manifest.json").write_text(json.dumps(document))
+    rewrite_manifest(run, config=run.manifest["config"] | {"budget": {"steps": int(HUGE)}})
     new_run(tmp_path, win_rates(1, {30: 0.5}), seeds=(1,))
     site = Site([tmp_path])
     found = site.runs()
@@ -134,7 +134,7 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
 
 def get(watch: Watch, path: str, host: str | None = None, method: str = "GET") -> tuple[int, str]:
     port = int(watch.address.rstrip("/").rpartition(":")[2])
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1800)
     connection.request(method, path, headers={"Host": host or f"127.0.0.1:{port}"})
     answer = connection.getresponse()
     content = answer.read().decode()
@@ -169,11 +169,54 @@ def test_the_server_listens_on_loopback_only(watch: Watch) -> None:
     assert watch.address.startswith("http://127.0.0.1:")
     port = int(watch.address.rstrip("/").rpartition(":")[2])
     assert get(watch, "/version", f"localhost:{port}")[0] == 200
-    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)} - {"127.0.0.1"}
-    for address in others:
-        with socket.socket() as other:
-            other.settimeout(5)
-            assert other.connect_ex((str(address), port)) != 0
+    with socket.socket() as everywhere:  # what any other address of this machine reaches, here the second one of its loopback
+        everywhere.bind(("", 0))
+        everywhere.listen()
+        reached = connects("127.0.0.2", everywhere.getsockname()[1])
+    assert watch.bound == "127.0.0.1"
+    if reached:  # elsewhere than on Linux there is only one such address
+        assert not connects("127.0.0.2", port)
+    assert connects("127.0.0.1", port)
+
+
+def connects(address: str, port: int) -> bool:
+    with socket.socket() as other:
+        other.settimeout(1800)
+        return other.connect_ex((address, port)) == 0
+
+
+def wait_for_answers() -> None:
+    while any("process_request_thread" in thread.name for thread in threading.enumerate()):
+        time.sleep(0.02)
+
+
+def test_a_client_that_leaves_is_not_worth_a_word(watch: Watch, capfd: pytest.CaptureFixture[str]) -> None:
+    watch.page = b"x" * 2**26  # more than a connection holds, so that the server is still answering
+    port = int(watch.address.rstrip("/").rpartition(":")[2])
+    for asked in (b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port, b"GET / HT"):
+        client = socket.create_connection(("127.0.0.1", port), timeout=1800)
+        client.sendall(asked)
+        assert not asked.endswith(b"\n") or client.recv(1)  # it has begun
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leave at once, without a word
+        client.close()
+    wait_for_answers()
+    assert capfd.readouterr().err == ""
+    assert get(watch, "/version")[0] == 200
+
+
+@pytest.mark.parametrize(("idle", "longest"), [(0.2, 3600.0), (3600.0, 0.2)])
+def test_a_connection_ends(idle: float, longest: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emc.report.watch.IDLE_SECONDS", idle)
+    monkeypatch.setattr("emc.report.watch.LONGEST_SECONDS", longest)
+    served, ended = Watch(Site([tmp_path]), 0), threading.Event()
+    thread = threading.Thread(target=served.run, args=(ended,))
+    thread.start()
+    port = int(served.address.rstrip("/").rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=1800) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost:")  # and nothing more
+        assert client.recv(1) == b""
+    ended.set()
+    thread.join()
 
 
 def test_a_page_is_made_anew_only_when_runs_have_changed(tmp_path: Path) -> None:
@@ -285,10 +328,10 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
             assert served.stderr is not None
             line = served.stdout.readline()
             assert line.startswith("http://127.0.0.1:")
-            with urllib.request.urlopen(line.split()[0], timeout=60) as answer:
+            with urllib.request.urlopen(line.split()[0], timeout=1800) as answer:
                 assert "wins 50%" in answer.read().decode()
             served.send_signal(signal.SIGINT)
-            assert served.wait(60) == 0
+            assert served.wait(1800) == 0
             assert served.stderr.read() == ""
         finally:
             served.kill()  # one that does not end would hold up all other tests

@@ -24,9 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from emc import files
 from emc.errors import RunError, UserError
+from emc.files import written_whole
 from emc.runs import RunDirectory, describe_machine, read_metrics
-from emc.runs.directory import written_whole
 from emc.training import checkpoint
 
 STATE = {"x": np.arange(5), "flags": np.array([True, False])}
@@ -331,7 +332,7 @@ import sys, time
 from emc.runs import RunDirectory
 with RunDirectory.open(sys.argv[1]):
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(7200)
 """
 
 
@@ -354,7 +355,7 @@ def test_a_second_process_is_turned_away_with_the_number_of_the_first(tmp_path: 
 
 def test_whoever_has_patience_gets_in_when_the_holder_dies(tmp_path: Path) -> None:
     run = new_run(tmp_path)
-    run.patience = 60.0
+    run.patience = 7200.0
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(run.path)], stdout=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"ready\n"
@@ -475,8 +476,8 @@ def test_the_machine_is_described_without_naming_anyone() -> None:
 
 def test_a_file_reaches_the_disk_before_it_takes_the_place_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, seen = tmp_path / "new" / "page.html", list[tuple[str, str]]()
-    sync = checkpoint.sync
-    monkeypatch.setattr(checkpoint, "sync", lambda file: (seen.append((file.read().decode(), path.read_text())), sync(file)))
+    sync = files.sync
+    monkeypatch.setattr(files, "sync", lambda file: (seen.append((file.read().decode(), path.read_text())), sync(file)))
     path.parent.mkdir()
     path.write_text("old")
     with written_whole(path) as beside:

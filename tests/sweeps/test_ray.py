@@ -17,7 +17,7 @@ import pytest
 
 from emc.cli import main
 from emc.commands.training import configure
-from emc.runs.session import is_finished
+from emc.runs.restoring import is_finished
 from emc.sweeps import Job, Progress, RayEngine, State
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def training(run: Path) -> tuple[int, int, int] | None:
 
 def gone(pid: int) -> bool:
     """Whether a process ends, given time; one that nobody has asked about yet has ended too."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 1800
     while time.monotonic() < deadline:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":

@@ -28,7 +28,8 @@ from emc.errors import UserError
 from emc.runs.config import MOST_SEEDS, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.lock import Lock
-from emc.runs.session import is_finished, start
+from emc.runs.restoring import is_finished
+from emc.runs.session import start
 from emc.sweeps import Job, LocalEngine, State, Survey, Sweep, grouped, jobs_of, read_sweep, seeds_in_one_run
 from emc.sweeps.accelerator import ASK, Accelerator, find_accelerator
 from emc.sweeps.engine import MOST_LOSSES, Engine, Progress
@@ -36,6 +37,7 @@ from emc.sweeps.table import LiveTable, short_names, summary
 from emc.training.loop import Budget
 from emc.training.plan import plan
 
+PATIENCE = 7200.0  # seconds for what takes a minute or two: a machine may be busy with something else
 SMALL = "--steps 90 --evaluate-every 40 --test-episodes 2 --policy.hidden 4 --batch-episodes 2 --replay-episodes 8 --env.episode-limit 12"
 
 
@@ -317,7 +319,7 @@ def test_lines_that_were_kept_without_checkpoints_are_never_trained_over(tmp_pat
     run = RunDirectory.create(tmp_path, "gridworld", "vdn", {"config": to_json(small(0).config)})
     assert Survey(tmp_path).state(small(0)) is State.BEGUN  # killed before its first line: there is nothing to lose
     (run.path / "metrics.jsonl").write_text("{}\n")
-    (run.path / "speed.jsonl").write_text('{"steps": 40}\n')
+    (run.path / "speed.jsonl").write_text('{"steps": 40, "seconds": 1.0, "steps_since_start": 40}\n')
     assert Survey(tmp_path).state(small(0)) is State.MISSING
     assert Survey(tmp_path).find(small(0)) is None
     for _ in range(2):  # being refused changes nothing
@@ -325,14 +327,18 @@ def test_lines_that_were_kept_without_checkpoints_are_never_trained_over(tmp_pat
             main(["resume", str(run.path)])
         assert stop.value.code == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert "has lines, but no checkpoint to go on from. Start a new run" in line
+        assert "has lines, but no checkpoint to go on from. Put its checkpoints back, or start a new run" in line
     assert {path.name for path in run.path.iterdir()} == {"manifest.json", "metrics.jsonl", "speed.jsonl"}
     assert (run.path / "metrics.jsonl").read_text() == "{}\n"
-    (run.path / "lock").touch()  # a process trained here, and was killed before its first checkpoint
+    (run.path / "lock").touch()
+    assert Survey(tmp_path).find(small(0)) is None  # a process trained here, but nothing says that it wrote no checkpoint
+    with RunDirectory.open(run.path) as begun:
+        begun.begin()
     assert Survey(tmp_path).find(small(0)) == run.path
     assert Survey(tmp_path).state(small(0)) is State.BEGUN
     (run.path / "lock").unlink()
-    (run.path / "speed.jsonl").write_text('{"steps": 90}\n')
+    shutil.rmtree(run.path / "checkpoints")
+    (run.path / "speed.jsonl").write_text('{"steps": 90, "seconds": 1.0, "steps_since_start": 90}\n')
     assert Survey(tmp_path).state(small(0)) is State.DONE
 
 
@@ -457,11 +463,11 @@ def test_a_failure_stops_no_other_run_and_ctrl_c_leaves_everything_to_go_on_with
         lines.append(line)
         if line.startswith("failed"):
             break
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not any(runs.glob("*/*/*/metrics.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=120)
+    rest, _ = process.communicate(timeout=PATIENCE)
     text = "".join(lines) + rest
     assert process.returncode == 130
     assert "is not a finite number" in text
@@ -479,13 +485,13 @@ def test_when_a_sweep_is_killed_its_runs_end_with_it_and_can_go_on(tmp_path: Pat
     command = [sys.executable, "-m", "emc", "sweep", "--methods", "vdn", "--envs", "gridworld", "--runs", str(tmp_path)]
     command += ["--", *SMALL.replace("--steps 90", "--steps 10000000").split()]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=Path(__file__).parents[2])
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not (found := list(tmp_path.glob("*/*/*/metrics.jsonl"))) and time.monotonic() < deadline:
         time.sleep(0.2)
     process.kill()
     process.wait()
     run = RunDirectory.open(found[0].parent)
-    run.patience = 60  # forever, if it went on by itself
+    run.patience = 1800  # forever, if it went on by itself
     with run:
         assert Survey(tmp_path).find(small(0, 10_000_000)) == run.path
 

@@ -1,0 +1,114 @@
+"""Where a line of a run's files becomes a record, or a refusal.
+
+Every file of lines has a form: fields that must be there, and of which kind. A line of any other form is damage or not ours; whoever reads
+the run is told its number, and nothing behind this module needs to doubt what it is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeGuard, cast
+
+from emc import files
+from emc.errors import FileError, RunError
+from emc.runs.jsonl import read_metrics, tail
+
+METRICS, MAPS, SPEED, END, LOST = "metrics.jsonl", "maps.jsonl", "speed.jsonl", "end.jsonl", "lost.jsonl"
+MOST, LARGEST = 2**63, 1e100  # above, a whole number or any other is not one that training writes
+Line = dict[str, Any]
+
+
+def read_lines(path: Path) -> list[Line]:
+    """All lines of one of a run's files, none if it has not got that far; the steps of a seed never go back."""
+    try:
+        lines = read_metrics(path) if files.is_there(path) else []
+    except FileError as error:
+        raise RunError(str(error)) from error
+    fits, reached = FORMS[path.name], dict[int, int]()
+    for number, line in enumerate(lines, start=1):
+        if not fits(line) or line["steps"] < reached.get(line.get("seed", -1), 0):
+            raise RunError(f"{path}, line {number}: not a line that emc writes. Remove that line to see the rest.")
+        reached[line.get("seed", -1)] = line["steps"]
+    return lines
+
+
+def last_lines(path: Path) -> list[Line]:
+    """The last whole lines of one of a run's files, without reading the rest; those that emc does not write are passed over."""
+    try:
+        return [line for line in tail(path) if FORMS[path.name](line)]
+    except (OSError, FileError):
+        return []
+
+
+def last_line(path: Path) -> Line | None:
+    """The last of them; None if there is none."""
+    return next(reversed(last_lines(path)), None)
+
+
+# What lines look like.
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether a value is a whole number that can be counted to, and no truth value."""
+    return type(value) is int and 0 <= value < MOST
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number that can be calculated with, or one that is not finite."""
+    return type(value) in (bool, int, float) and (abs(value) < LARGEST or value != value or abs(value) == math.inf)
+
+
+def are_numbers(values: Any) -> bool:
+    """Whether a value is a list of such numbers, and not empty; the usual ones are known at a glance."""
+    if not isinstance(values, list) or not values:
+        return False
+    found = cast(list[Any], values)
+    return ({*map(type, found)} <= {bool, float} and sum(map(abs, found)) < LARGEST) or all(map(is_number, found))
+
+
+def _is_metric(line: Mapping[str, Any]) -> bool:
+    """A test with the raw values of its episodes, or what training was like since the last line."""
+    if not (is_whole(line.get("seed")) and is_whole(line.get("steps"))):
+        return False
+    match line.get("kind"):
+        case "eval":
+            known = [line.get(name) for name in ("return", "won")]
+            return all(map(are_numbers, known)) and len({len(values) for values in cast(list[list[Any]], known)}) == 1
+        case "train":
+            return is_whole(line.get("episodes", 0)) and all(is_number(value) for name, value in line.items() if name != "kind")
+        case _:
+            return False
+
+
+def _is_map(line: Mapping[str, Any]) -> bool:
+    """Three tables of one shape."""
+    if not (is_whole(line.get("seed")) and is_whole(line.get("steps"))):
+        return False
+    tables = [line.get(name) for name in ("visits", "bonus", "bonus_visits")]
+    if not all(isinstance(table, list) and table and all(map(are_numbers, cast(list[Any], table))) for table in tables):
+        return False
+    return len({(len(table), *map(len, table)) for table in cast(list[list[list[Any]]], tables)}) == 1 and _is_even(cast(Any, tables[0]))
+
+
+def _is_even(table: list[list[Any]]) -> bool:
+    return len({*map(len, table)}) == 1
+
+
+def _is_speed(line: Mapping[str, Any]) -> bool:
+    steps = is_whole(line.get("steps")) and is_whole(line.get("steps_since_start"))
+    return steps and type(line.get("seconds")) in (int, float) and 0 <= line["seconds"] < LARGEST
+
+
+def _has_reason(line: Mapping[str, Any]) -> bool:
+    return is_whole(line.get("steps")) and isinstance(line.get("reason"), str)
+
+
+FORMS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    METRICS: _is_metric,
+    MAPS: _is_map,
+    SPEED: _is_speed,
+    END: _has_reason,
+    LOST: _has_reason,
+}

@@ -1,0 +1,95 @@
+"""What of a run can be gone on with: where the host was, and whether a checkpoint can be what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from emc import files
+from emc.errors import CheckpointError, UserError
+from emc.runs.config import RunConfig
+from emc.runs.directory import CHECKPOINTS, NONE_YET, RunDirectory
+from emc.training import checkpoint
+from emc.training.loop import TrainState
+
+SNAPSHOTS = 20  # of the maps, over a whole run
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Where the host is; part of every checkpoint."""
+
+    iteration: int = 0
+    evaluations: int = 0
+    evaluated_at: int = -1  # steps at the last evaluation
+    logged_at: int = -1  # steps at the last training line
+    snapshots: int = 0
+    done: tuple[int, ...] = ()  # seeds that have had their budget and wait for the others: they write no more lines
+    finished: bool = False
+
+
+def progress_in(meta: dict[str, Any]) -> Progress:
+    """Where the host was at a checkpoint."""
+    try:
+        progress = Progress(**meta["progress"])
+        progress = dataclasses.replace(progress, done=tuple(progress.done))
+    except (KeyError, TypeError) as error:
+        raise CheckpointError("its checkpoint was not written by this version of emc. Use the version that made it.") from error
+    for field in dataclasses.fields(progress):
+        value, usual = getattr(progress, field.name), field.default
+        if type(value) is not type(usual) or any(type(seed) is not int for seed in progress.done):
+            raise CheckpointError(f"its checkpoint cannot be used: {field.name} is {value!a:.40}")
+    return progress
+
+
+def restored(run: RunDirectory, config: RunConfig, like: PyTree) -> tuple[Any, Progress]:
+    """A run's newest checkpoint that can be what it says, and where the host was."""
+
+    def check(step: int, state: TrainState, meta: dict[str, Any]) -> None:
+        for wrong in impossible(config, step, state, progress_in(meta)):
+            raise CheckpointError(f"{run.path / CHECKPOINTS / f'{step:012d}'}: {wrong}. Use another checkpoint.")
+
+    found = run.latest_checkpoint(like, check)
+    return found, progress_in(found.meta)
+
+
+def impossible(config: RunConfig, step: int, state: TrainState, progress: Progress) -> Iterator[str]:
+    """What no training could have left: counters that contradict one another, and weights that are not finite."""
+    steps = np.asarray(state.env_steps)
+    longest = config.budget.parallel_envs * config.env.spec.episode_limit
+    if np.max(steps) != step or np.min(steps) < 0:
+        yield f"its seeds have played {np.min(steps)} to {np.max(steps)} steps, not {step}"
+    elif not step <= progress.iteration * longest:
+        yield f"nobody plays {step} steps in {progress.iteration} iterations"
+    elif not np.all(np.asarray(state.replay.added) == progress.iteration * config.budget.parallel_envs):
+        yield f"its replay was given other episodes than {progress.iteration} iterations play"
+    elif not (-1 <= progress.evaluated_at <= step and -1 <= progress.logged_at <= step and 0 <= progress.evaluations <= step + 1):
+        yield "it was tested or logged after its last step"
+    elif not 0 <= progress.snapshots <= max(SNAPSHOTS, SNAPSHOTS * step // config.budget.steps) or not {*progress.done} <= {*config.seeds}:
+        yield "its maps or its seeds are not those of this run"
+    learner = state.learner
+    for path, leaf in jax.tree_util.tree_flatten_with_path((learner.values, learner.policy, learner.curiosity))[0]:
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and not bool(jnp.all(jnp.isfinite(leaf))):
+            yield f"a weight is not a finite number, in {jax.tree_util.keystr(path)}"
+
+
+def is_resumable(path: Path) -> bool:
+    """Whether a run can go on and lose nothing: it has a checkpoint, or no line, or has never come to its first checkpoint."""
+    folder = path / CHECKPOINTS
+    return any(folder.glob("[0-9]" * 12)) or files.is_there(folder / NONE_YET) or not any(path.glob("*.jsonl"))
+
+
+def is_finished(path: Path) -> bool:
+    """Whether a run came to its end: its newest checkpoint says so."""
+    newest = max((path / CHECKPOINTS).glob("[0-9]" * 12), default=None)
+    try:
+        return newest is not None and progress_in(checkpoint.described(newest)["meta"]["meta"]).finished
+    except (UserError, KeyError, TypeError):
+        return False

@@ -1,0 +1,37 @@
+"""How tests are compiled: quickly, where only results count, and as users have it where speed or single bits do.
+
+`make unit` runs the two kinds one after the other, each with its own flags for XLA; without `--compiled` all tests run with whatever flags
+there are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+AS_USERS_HAVE_IT = {  # files whose tests play long battles, or compare bits of programs that differ
+    "tests/envs/test_battle.py",
+    "tests/memory/test_index.py",
+    "tests/runs/test_resume.py",
+    "tests/training/test_loop.py",
+    "tests/training/test_matrix_games.py",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--compiled", choices=["quickly", "as-users-have-it"], help="only the tests that are to be compiled like this")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    how = config.getoption("--compiled")
+    if how is None:
+        return
+    chosen = [item for item in items if _is_whole(item.path) == (how == "as-users-have-it")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in {*chosen}])
+    items[:] = chosen
+
+
+def _is_whole(path: Path) -> bool:
+    return path.relative_to(ROOT).as_posix() in AS_USERS_HAVE_IT

@@ -1,0 +1,127 @@
+"""Command lines that nobody means well with: each is one line, at once, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emc.cli import main
+from emc.commands.parsing import MOST_LETTERS
+from emc.names import in_one_line
+
+ROOT = Path(__file__).parents[1]
+LONG, DIGITS = "x" * 5_000, "9" * 5_000
+TRAIN = ["train", "vdn", "gridworld"]
+COMMANDS = {
+    "a long run to resume": (["resume", LONG], "File name too long"),
+    "a long run to evaluate": (["evaluate", LONG], "File name too long"),
+    "a long run to render": (["render", LONG], "File name too long"),
+    "a long directory to report on": (["report", LONG], "File name too long"),
+    "a long directory to watch": (["report", LONG, "--watch", "--port", "0"], "File name too long"),
+    "a long directory to export": (["export", LONG], "File name too long"),
+    "a long sweep": (["sweep", LONG], "File name too long"),
+    "a long directory of runs": ([*TRAIN, "--runs", LONG], "File name too long"),
+    "a long directory for a sweep": (["sweep", "--methods", "vdn", "--envs", "gridworld", "--runs", LONG], "File name too long"),
+    "a long directory of reproductions": (["reproduce", "noise", "--draw-only", "--runs", LONG], "File name too long"),
+    "a long method": (["train", LONG, "gridworld"], "unknown method"),
+    "a long environment": (["train", "vdn", LONG], "unknown environment"),
+    "a long module": (["check-env", f"{LONG}:Thing"], "here or among the installed ones"),
+    "a long class": (["check-env", f"emc:{LONG}"], "unknown class"),
+    "a long claim": (["reproduce", LONG], "unknown claim"),
+    "a long command": ([LONG], "unknown command"),
+    "a long flag": ([*TRAIN, f"--{LONG}", "1"], "nrecognized"),
+    "a long name to trust": (["--trust", f"{LONG}:Thing", "methods"], "here or among the installed ones"),
+    "a whole number of many digits": ([*TRAIN, "--env.rows", DIGITS], "rows"),
+    "a number of many digits": ([*TRAIN, "--gamma", DIGITS], "gamma"),
+    "many seeds": ([*TRAIN, "--seeds", DIGITS], "seeds"),
+    "many steps": ([*TRAIN, "--steps", "9" * 4_000], "steps"),
+    "a high map": ([*TRAIN, "--env.rows", "1048576"], "choose smaller sizes"),
+    "a map that fills the memory": ([*TRAIN, "--env.rows", "2147483647"], "choose smaller sizes"),
+    "long observations": ([*TRAIN, "--env.observation-noise", "2147483647"], "choose smaller sizes"),
+    "long episodes": ([*TRAIN, "--env.episode-limit", "2147483647"], "choose smaller sizes"),
+    "a long game": (["train", "vdn", "n-step-game", "--env.steps", "100000000"], "choose smaller sizes"),
+    "a wide field": (["train", "vdn", "predator-prey", "--env.grid-size", "2000000000"], "choose smaller sizes"),
+    "a memory of all numbers": (["train", "emc-wo-c", "gridworld", "--memory.capacity", "2147483647"], "choose smaller ones"),
+    "the plan of such a memory": (["plan", "emc-wo-c", "gridworld", "--memory.capacity", "2147483647"], "choose smaller ones"),
+    "wide networks": ([*TRAIN, "--policy.hidden", "2147483647"], "are free: lower"),
+    "a method with a line break": (["train", "v\n\x1b[31md\rn", "gridworld"], "unknown method"),
+    "an environment with a line break": (["train", "vdn", "grid\nworld\u2028"], "unknown environment"),
+    "a run with a line break": (["resume", "a\nb\x00"], "a b\\x00: no such directory"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_hostile_command_line_is_one_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words, expected = COMMANDS[name]
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    said = capsys.readouterr()
+    assert stop.value.code == 2
+    (line,) = said.err.splitlines()
+    assert expected in line
+    assert len(line) <= len("emc: ") + MOST_LETTERS
+    assert line.isprintable()
+    assert said.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+SWEEPS = {
+    "deep lists": ("methods = " + "[" * 5_000 + "]" * 5_000, "is not TOML"),
+    "deep tables": ("[set]\n" + ".".join("a" * 5_000) + " = 1", "is not TOML"),
+    "many digits": (f'methods = ["vdn"]\nenvs = ["gridworld"]\nseeds = {DIGITS}', "is not TOML"),
+    "a large file": ("#" * 2**21, "more than the 1,048,576"),
+    "no text": ("\x00\x00", "is not TOML"),
+    "a method of many lines": ('methods = ["v\\nd\\nn"]\nenvs = ["gridworld"]', "unknown method"),
+}
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_hostile_sweep_is_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content, expected = SWEEPS[name]
+    (tmp_path / "sweep.toml").write_text(content)
+    assert_refused(["sweep", str(tmp_path / "sweep.toml"), "--runs", str(tmp_path / "runs")], expected, capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.toml"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs pipes and devices with names")
+def test_a_sweep_is_read_from_files_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        assert_refused(["sweep", str(path)], "not a file", capsys)
+
+
+def assert_refused(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert expected in line
+    assert len(line) <= len("emc: ") + MOST_LETTERS
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("words", [["methods"], ["--help"], ["--version"], ["train", "vdn", "gridworld", "--help"]])
+def test_an_output_that_is_full_is_one_line(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from emc.cli import main; main()", *words], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "emc: writing failed: No space left on device. Look at that place, or choose another one\n",
+    )
+
+
+def test_what_is_too_long_keeps_its_beginning_and_its_end() -> None:
+    assert in_one_line("a\nb\tc \x1b[31m\u2028d") == "a b c \\x1b[31m d"
+    short = in_one_line(f"{LONG}: no such directory. Name another one.", 300)
+    assert len(short) <= 300
+    assert short.startswith("xxx")
+    assert short.endswith("no such directory. Name another one.")
