@@ -2,7 +2,7 @@
 
 Best by at least 1/32 on six maps, behind on three, tied on the rest; clearly best on corridor and 3s5z_vs_3s6z, on 6h_vs_8z together with
 RODE. The maps here are this package's own re-implementation in JAX: what holds on it need not hold in the game, and its win rates are not
-SMAC's. With the real game installed the same arms run as `sc2/MAP`.
+SMAC's. With the real game installed the same arms run as `smac/MAP`.
 """
 
 import numpy as np

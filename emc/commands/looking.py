@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emc.commands.parsing import note, parse, selections, take
+from emc.commands.scripting import evaluate_script
 from emc.commands.training import prepare_jax
 from emc.errors import UserError
 
@@ -28,6 +29,9 @@ class EvaluateFlags:
 
 
 def evaluate(words: list[str]) -> None:
+    if words[:1] == ["--script"]:
+        evaluate_script(words[1:])
+        return
     import jax
     import jax.numpy as jnp
     import numpy as np

@@ -19,6 +19,7 @@ USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated 
   emc reproduce CLAIM [--budget paper]       a claim of the paper: run what is missing, draw the figure, judge each statement
   emc resume RUN                             go on from the last checkpoint, bit for bit
   emc evaluate RUN [--episodes N]            complete greedy episodes with the trained agents
+  emc evaluate --script NAME MAP             battles of a scripted player, here or, as smac/MAP, in StarCraft II
   emc render RUN [--out FILE]                an episode of the trained agents as a GIF
   emc report [DIR ...] [--out FILE]          one self-contained page about all runs in there: a table, curves, a page for each run
   emc report [DIR ...] --watch [--port N]    the same page on a loopback address, made anew while runs go on

@@ -20,7 +20,8 @@ from emc.policies.exploration import act_greedily
 from emc.report.figures import LIGHT, new_figure, pixels
 from emc.types import Timestep
 
-FRAME_MILLISECONDS = 250
+FRAME_MILLISECONDS = 250  # at most
+EPISODE_MILLISECONDS = 12_000  # about; a long episode is shown faster
 LAST_FRAME_MILLISECONDS = 2_000
 PIXELS = 512  # along each side
 PALETTE_FRAMES = 8  # whose colours all frames are drawn with, about
@@ -81,7 +82,8 @@ def animate(env: Drawn, moments: Sequence[Moment], path: Path, vision: int | Non
         strip.paste(frame, (number * PIXELS, 0))
     palette = strip.quantize(64, dither=Image.Dither.NONE)
     first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    durations = [FRAME_MILLISECONDS] * len(rest) + [LAST_FRAME_MILLISECONDS]
+    frame = min(FRAME_MILLISECONDS, EPISODE_MILLISECONDS // max(len(rest), 1))
+    durations = [frame] * len(rest) + [LAST_FRAME_MILLISECONDS]
     with explained(path), written_whole(path) as beside:
         first.save(beside, "gif", save_all=True, append_images=rest, duration=durations, loop=0, optimize=True)
 

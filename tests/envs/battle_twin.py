@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from emc.envs.battle.maps import Map
-from emc.envs.battle.terrain import SIZE, STRAIGHT, cells, routes
+from emc.envs.battle.terrain import SIZE, STRAIGHT, cells, routes, walkable
 from emc.envs.battle.units import Plane, Unit
 
 TICK = 1 / 16
@@ -24,15 +24,23 @@ class Soldier:
     cooldown: float
     unhurt: float
     target: int
-    second_hit: float
-    second_target: int
+    swing: float
+    swing_target: int
+    recovery: float
+    blow: float
+    blow_target: int
+    speed: float
+    detour: float
+    facing: float
     bursting: bool
     healing: bool
+    order_target: int = -1
     order_x: float = 0.0
     order_y: float = 0.0
     order_walk: bool = False
     reached: bool = False
     aims: bool = False
+    busy: bool = False
 
 
 def distance(a: Soldier, b: Soldier) -> float:
@@ -52,7 +60,7 @@ def strength(attacker: Unit, target: Unit) -> float:
 def is_open(battle: Map, unit: Unit, x: float, y: float) -> bool:
     if unit.plane is Plane.AIR:
         return True
-    grid = cells(battle.terrain.open)
+    grid = walkable(battle.terrain)
     if unit.plane is Plane.CLIFF:
         grid = grid | cells(battle.terrain.cliffs)
     return bool(grid[int(x), int(y)])
@@ -61,8 +69,10 @@ def is_open(battle: Map, unit: Unit, x: float, y: float) -> bool:
 def slide(battle: Map, one: Soldier, dx: float, dy: float) -> None:
     inside = SIZE - 1e-3
     rectangles = battle.terrain.open
-    if len(rectangles) == 1 and one.unit.plane is not Plane.AIR:  # a box: up to its very edge
-        x0, y0, x1, y1 = rectangles[0]
+    if len(rectangles) == 1:  # a box: up to its very edge
+        left, bottom, right, top = battle.terrain.playable
+        x0, y0, x1, y1 = (left, bottom, right, top) if one.unit.plane is Plane.AIR else rectangles[0]
+        x0, y0, x1, y1 = max(x0, left), max(y0, bottom), min(x1, right), min(y1, top)
         one.x = min(max(one.x + dx, x0), x1 - 1e-3)
         one.y = min(max(one.y + dy, y0), y1 - 1e-3)
         return
@@ -82,64 +92,107 @@ def hit(target: Soldier, damage: float, times: int = 1) -> None:
             target.life -= max(damage - absorbed - target.unit.armour, 0.5)
 
 
-def choose(battle: Map, army: list[Soldier], one: Soldier) -> int:
+def choose(battle: Map, army: list[Soldier], me: int) -> int:
     """The target of a unit of the enemy."""
+    one = army[me]
     if one.unit.heals:
         wounded = [
-            (gap(one, mate), i)
+            (mate.life / mate.unit.life, gap(one, mate), i)
             for i, mate in enumerate(army)
             if not mate.allied
-            and mate.life > 0
-            and mate.life < mate.unit.life
+            and 0 < mate.life < mate.unit.life
             and "biological" in mate.unit.attributes
             and mate.unit.speed > 0
-            and gap(one, mate) <= 5.0
+            and gap(one, mate) <= 6.0
         ]
-        return min(wounded)[1] if wounded else -1
-    in_reach = [
-        i for i, foe in enumerate(army) if foe.allied and foe.life > 0 and strength(one.unit, foe.unit) and gap(one, foe) <= one.unit.reach
-    ]
-    if one.target in in_reach and (army[one.target].unit.damage or not any(army[i].unit.damage for i in in_reach)):
-        return one.target
-    noticed = [
-        (0 if foe.unit.damage else 1, gap(one, foe), i)
-        for i, foe in enumerate(army)
-        if foe.allied
-        and foe.life > 0
-        and strength(one.unit, foe.unit) > 0
-        and (battle.goal is None or gap(one, foe) <= max(one.unit.reach, 5.0))
-    ]
-    return min(noticed)[2] if noticed else -1
+        return min(wounded)[2] if wounded else -1
+    foes = {i: gap(one, foe) for i, foe in enumerate(army) if foe.allied and foe.life > 0 and strength(one.unit, foe.unit)}
+    if battle.goal is None:
+        return one.target if one.target in foes else min((away, i) for i, away in foes.items())[1] if foes else -1
+    noticed = {i for i, away in foes.items() if away <= max(one.unit.reach, 5.0)}
+    threats = {i for i in noticed if army[i].order_target == me or army[i].unit.heals}
+    if one.target in foes and (one.target in threats or not threats):
+        reach = one.unit.reach + (one.unit.slop if one.swing < 1e8 else 0.0)
+        if foes[one.target] <= reach or not any(away <= one.unit.reach for away in foes.values()):
+            return one.target
+    ranked = [(i not in threats, foes[i], i) for i in noticed]
+    return min(ranked)[2] if ranked else -1
+
+
+def attack(one: Soldier, target: int, army: list[Soldier], alive: bool, jitter: float) -> tuple[bool, bool]:
+    """Whether it strikes in this loop, and whether what it sent off before lands."""
+    unit = one.unit
+    away = gap(one, army[target]) if one.aims else 0.0
+    under_way = one.swing < 1e8
+    faithful = alive and one.aims and one.swing_target == target and away <= unit.reach + unit.slop
+    goes_on = under_way and faithful
+    if under_way and not goes_on:
+        one.cooldown, one.swing = 0.0, 1e9
+    one.cooldown = max(one.cooldown - TICK, 0.0)
+    points = True
+    if unit.turn_rate and one.aims:
+        wanted = math.atan2(army[target].y - one.y, army[target].x - one.x)
+        off = (wanted - one.facing + math.pi) % (2 * math.pi) - math.pi
+        turned = min(max(off, -math.radians(unit.turn_rate) * TICK), math.radians(unit.turn_rate) * TICK)
+        one.facing += turned
+        points = abs(off - turned) <= math.radians(11.25)
+    changed = one.allied and one.aims and target != one.swing_target
+    begins = alive and one.reached and one.cooldown <= 0 and not goes_on and points and unit.damage > 0
+    if goes_on:
+        one.swing -= TICK
+    elif begins:
+        one.cooldown, one.swing, one.swing_target = unit.period - 0.0625 + 0.1875 * jitter, unit.damage_point, target
+    strikes = (goes_on or begins) and one.swing <= 0
+    one.recovery = 0.0 if changed else max(one.recovery - TICK, 0.0)
+    if strikes:
+        one.swing, one.recovery = 1e9, unit.backswing
+    one.blow -= TICK
+    if unit.second_hit and not faithful:
+        one.blow = 1e9
+    lands = one.blow <= 0
+    one.blow = 1e9 if lands else one.blow
+    if strikes and unit.second_hit:
+        one.blow, one.blow_target = unit.second_hit, target
+    elif strikes and unit.missile_speed:
+        v, a, d = unit.missile_speed, unit.missile_acceleration, max(away, 0.0)
+        one.blow, one.blow_target = ((math.sqrt(v * v + 2 * a * d) - v) / a if a else d / v), target
+    one.busy = one.swing < 1e8 or one.recovery > 0
+    return strikes, lands
 
 
 def walk(battle: Map, army: list[Soldier], alive: list[bool]) -> None:
-    moved = []
+    moved, plans = [], []
     starts = [(one.x, one.y) for one in army]
+    crowds = any(one.unit.damage and one.unit.reach < 1 for one in army)
     for i, one in enumerate(army):
         if one.aims:
-            walks, (x, y) = not one.reached, starts[one.target]
+            walks, (x, y) = not one.reached and not one.busy, starts[one.target]
         elif one.allied:
             walks, x, y = one.order_walk, one.order_x, one.order_y
         else:
-            walks, (x, y) = battle.goal is not None, battle.goal or (0.0, 0.0)
-            comrades = [
-                (math.dist(starts[i], starts[j]), j)
-                for j, mate in enumerate(army)
-                if alive[j] and not mate.allied and mate.unit.damage and one.unit.heals
-            ]
-            if comrades:
-                walks, (x, y) = True, starts[min(comrades)[1]]
+            walks, (x, y) = battle.goal is not None and not one.busy, battle.goal or (0.0, 0.0)
+        walks = walks and alive[i]
+        stalks = walks and one.aims and gap(one, army[one.target]) <= 3.0 and one.unit.reach < 1 and crowds
+        plans.append([walks, stalks, x, y])
+    for i, one in enumerate(army):
+        walks, stalks, x, y = plans[i]
         if battle.terrain.winding and one.unit.plane is Plane.GROUND:
             ways = routes(battle.terrain)
             column, row = (int(min(max(value, 0.0), SIZE - 1)) for value in (x, y))
             cell = ways.waypoint[ways.place[int(one.x) * SIZE + int(one.y)], ways.place[column * SIZE + row]]
             if cell != STRAIGHT:
-                x, y = cell // SIZE + 0.5, cell % SIZE + 0.5
+                x, y = int(cell) // SIZE + 0.5, int(cell) % SIZE + 0.5
         left = math.hypot(x - one.x, y - one.y)
-        length = min(one.unit.speed * TICK, left) if walks and alive[i] else 0.0
+        speed = one.unit.speed
+        if one.unit.acceleration:
+            one.speed = speed = min(one.speed + one.unit.acceleration * TICK, speed) if walks else 0.0
+        length = min(speed * TICK, left) if walks else 0.0
         moved.append(length > 0.01)
+        plans[i] += [x, y, left, speed * TICK]
         if length > 0:
-            slide(battle, one, (x - one.x) / left * length, (y - one.y) / left * length)
+            turn = math.copysign(math.radians(70), one.detour) if stalks and one.detour else 0.0
+            dx, dy = (x - one.x) / left * length, (y - one.y) / left * length
+            slide(battle, one, dx * math.cos(turn) - dy * math.sin(turn), dy * math.cos(turn) + dx * math.sin(turn))
     for _ in range(4):
         pushes = []
         for i, one in enumerate(army):
@@ -150,14 +203,26 @@ def walk(battle: Map, army: list[Soldier], alive: list[bool]) -> None:
                 dx, dy = one.x - other.x + 1e-4 * (i - j), one.y - other.y
                 touching = one.unit.separation + other.unit.separation
                 share = 0.5
+                firm, other_firm = (who.busy for who in (one, other))
                 if one.allied != other.allied and moved[i] != moved[j]:
                     share = 1.0 if moved[i] else 0.0
+                elif one.allied == other.allied and firm != other_firm:
+                    share = 0.0 if firm else 1.0
                 force = max(touching**2 - dx * dx - dy * dy, 0.0) / touching**2 * share
                 px, py = px + force * dx, py + force * dy
             pushes.append((px, py) if one.unit.speed else (0.0, 0.0))
         for one, push in zip(army, pushes, strict=True):
             if one.life > 0:
                 slide(battle, one, *push)
+    for i, one in enumerate(army):
+        _, stalks, _, _, x, y, left, step = plans[i]
+        shorter = math.copysign(max(abs(one.detour) - TICK, 0.0), one.detour)
+        if stalks and left - math.hypot(x - one.x, y - one.y) < 0.1 * step and shorter == 0:
+            (start_x, start_y) = starts[i]
+            left_hand = (x - start_x) * (one.y - start_y) - (y - start_y) * (one.x - start_x) > 0
+            one.detour = 0.25 if left_hand else -0.25
+        elif crowds:
+            one.detour = shorter if stalks else 0.0
 
 
 def on_beam(shooter: tuple[float, float], target: tuple[float, float], foe: Soldier, foe_at: tuple[float, float]) -> bool:
@@ -174,7 +239,7 @@ def tick(battle: Map, army: list[Soldier], jitter: list[float]) -> None:
     """One game loop."""
     alive = [one.life > 0 for one in army]
     starts = [(one.x, one.y) for one in army]
-    chosen = [one.target if one.allied else choose(battle, army, one) for one in army]
+    chosen = [one.order_target if one.allied else choose(battle, army, i) for i, one in enumerate(army)]
     for one, target in zip(army, chosen, strict=True):
         one.target = target
         one.aims = target >= 0 and alive[target]
@@ -183,18 +248,15 @@ def tick(battle: Map, army: list[Soldier], jitter: list[float]) -> None:
         elif one.aims:
             one.aims = strength(one.unit, army[target].unit) > 0
         one.reached = one.aims and gap(one, army[target]) <= one.unit.reach
+    blow_targets = [one.blow_target for one in army]
+    phases = [attack(one, one.target, army, alive[i], jitter[i]) for i, one in enumerate(army)]
     before = [(gap_row[:]) for gap_row in [[gap(a, b) for b in army] for a in army]]
     walk(battle, army, alive)
 
     blows: list[tuple[int, int, int]] = []  # who hits whom, how often
     bursts = [False] * len(army)
     for i, one in enumerate(army):
-        one.cooldown = max(one.cooldown - TICK, 0.0)
-        fires = alive[i] and one.reached and one.cooldown <= 0 and one.unit.damage > 0
-        if fires:
-            one.cooldown = one.unit.period - 0.0625 + 0.1875 * jitter[i]
-        one.second_hit -= TICK
-        again = alive[i] and one.second_hit <= 0
+        fires, lands = phases[i]
         foes = [j for j, foe in enumerate(army) if foe.allied != one.allied and alive[j] and strength(one.unit, foe.unit) > 0]
         if one.unit.blast:
             bursts[i] = fires or one.bursting
@@ -204,14 +266,10 @@ def tick(battle: Map, army: list[Soldier], jitter: list[float]) -> None:
             if fires:
                 blows += [(i, j, 2) for j in foes if on_beam(starts[i], starts[one.target], army[j], starts[j])]
         else:
-            if fires and one.target in foes:
+            if fires and one.target in foes and not one.unit.missile_speed:
                 blows.append((i, one.target, 1))
-            if again and one.second_target in foes:
-                blows.append((i, one.second_target, 1))
-        if again:
-            one.second_hit = 1e9
-        if fires and one.unit.second_hit:
-            one.second_hit, one.second_target = one.unit.second_hit, one.target
+            if lands and blow_targets[i] in foes:
+                blows.append((i, blow_targets[i], 1))
     for i, j, times in blows:
         hit(army[j], strength(army[i].unit, army[j].unit), times)
     struck = {j for _, j, _ in blows}
@@ -247,6 +305,6 @@ def half_second(battle: Map, army: list[Soldier], actions: list[int], jitter: li
         one.order_walk = action in north
         dx, dy = north.get(action, (0, 0))
         one.order_x, one.order_y = one.x + dx, one.y + dy
-        one.target = -1 if action < 6 else action - 6 if one.unit.heals else n + action - 6
+        one.order_target = -1 if action < 6 else action - 6 if one.unit.heals else n + action - 6
     for _ in range(8):
         tick(battle, army, jitter)

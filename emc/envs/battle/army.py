@@ -72,8 +72,8 @@ class Army:
 
 
 @functools.cache
-def army(battle: Map) -> Army:
+def army(battle: Map, formation: str = "spiral", enemy_order: str = "created") -> Army:
     """Both teams of a map."""
-    allies, enemies = battle.team(allied=True), battle.team(allied=False)
+    allies, enemies = (battle.team(allied, formation, enemy_order) for allied in (True, False))
     both = allies + enemies
     return Army(tuple(unit for unit, _ in both), len(allies), np.array([at for _, at in both], np.float32))

@@ -2,9 +2,8 @@
 
 This is a re-implementation in JAX, not the game: results on it are not SMAC results. It runs on SMAC's clock (a step is 8 loops of 1/16 s)
 with the game's own unit data, map layouts and orders, and shows agents what SMAC shows, so networks and settings carry over unchanged.
-Not verified against the game, which cannot be had for this: how its computer player chooses and keeps targets and uses banelings and
-healers, how units spread at the start, acceleration and turning, the flight time of shots and the moment within an attack at which damage
-falls, how exactly units push each other, and the order in which the enemy's units are numbered.
+No computer player commands the enemy: the game's automatic targeting does. `docs/battle.md` says what of all this is known of the game,
+what policies trained in the real game support, and what is a guess.
 
 Reward: damage done to life and shields, 10 for a kill, 200 for the victory, scaled so that all of it together is 20. As in SMAC the
 absolute value is taken, so a step in which the enemy only regenerates pays a little. Killing everyone wins; whoever is left with healers
@@ -13,6 +12,7 @@ only has lost. The time limit is part of the task: the episode ends there as `te
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -22,8 +22,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from emc.envs.battle.army import Army, army
-from emc.envs.battle.combat import Combat, Forces, recruits, side_by_side
-from emc.envs.battle.maps import MAPS
+from emc.envs.battle.combat import Combat
+from emc.envs.battle.forces import Forces, recruits, side_by_side
+from emc.envs.battle.formation import FORMATIONS
+from emc.envs.battle.maps import ENEMY_ORDERS, MAPS
 from emc.envs.battle.view import View
 from emc.names import lookup
 from emc.types import EnvSpec, Timestep
@@ -43,18 +45,25 @@ class Battle(eqx.Module):
     """A fight between the agents' units and the computer's."""
 
     map: str = eqx.field(default="2s3z", static=True)
+    formation: str = eqx.field(default="spiral", static=True)  # how units stand at the start, where that is not known
+    enemy_order: str = eqx.field(default="created", static=True)  # how the enemy's units are numbered, which is not known
 
     def __check_init__(self) -> None:
         lookup("map", self.map, MAPS)
+        lookup("formation", self.formation, FORMATIONS)
+        lookup("enemy_order", self.enemy_order, ENEMY_ORDERS)
 
     @property
     def spec(self) -> EnvSpec:
         """The sizes of the game."""
         return self._view.spec
 
-    def reset(self, key: PRNGKeyArray) -> tuple[World, Timestep]:
-        """Line up both teams; this is the same every time."""
-        world = World(recruits(self._army), jnp.full(self._army.n_allies, -1), jnp.int32(0))
+    def reset(self, key: PRNGKeyArray, start: Float[Array, "U 2"] | None = None) -> tuple[World, Timestep]:
+        """Line up both teams, as the formation says or at the places given; this is the same every time."""
+        forces = recruits(self._army)
+        if start is not None:
+            forces = dataclasses.replace(forces, x=start[:, 0], y=start[:, 1])
+        world = World(forces, jnp.full(self._army.n_allies, -1), jnp.int32(0))
         return world, self._timestep(world, jnp.float32(0.0))
 
     def step(self, world: World, action: Int[Array, " N"], key: PRNGKeyArray) -> tuple[World, Timestep]:
@@ -99,9 +108,19 @@ class Battle(eqx.Module):
         return VICTORY + sum(KILL + unit.life + unit.shield for unit in enemies)
 
     @property
+    def start(self) -> Float[np.ndarray, "U 2"]:
+        """Where everyone stands when a battle begins."""
+        return self._army.start
+
+    @property
     def heals(self) -> Bool[np.ndarray, " N"]:
         """Which agents heal instead of attacking."""
         return self._army.which("heals")[: self._army.n_allies]
+
+    @property
+    def harms(self) -> Bool[np.ndarray, "N U"]:
+        """Whom each agent's weapon can hurt."""
+        return self._army.damage[: self._army.n_allies] > 0
 
     @property
     def reach(self) -> Float[np.ndarray, "N E"]:
@@ -118,8 +137,9 @@ class Battle(eqx.Module):
         spec = self.spec
         units = state[: spec.n_agents * spec.unit_size].reshape(spec.n_agents, spec.unit_size).astype(jnp.float32)
         rows, columns = spec.map_shape
-        column = jnp.floor((units[:, 2] + 0.5) * columns)
-        row = rows - 1 - jnp.floor((units[:, 3] + 0.5) * rows)
+        left, bottom, right, top = MAPS[self.map].terrain.playable
+        column = jnp.floor(units[:, 2] * (right - left) + columns / 2)
+        row = rows - 1 - jnp.floor(units[:, 3] * (top - bottom) + rows / 2)
         on = (row[:, None, None] == np.arange(rows)[:, None]) & (column[:, None, None] == np.arange(columns))
         return jnp.sum(on & (units[:, 0] > 0)[:, None, None], axis=0).astype(jnp.float32)
 
@@ -143,7 +163,7 @@ class Battle(eqx.Module):
 
     @property
     def _army(self) -> Army:
-        return army(MAPS[self.map])
+        return army(MAPS[self.map], self.formation, self.enemy_order)
 
     @property
     def _combat(self) -> Combat:

@@ -8,7 +8,7 @@ import numpy as np
 
 from emc.envs.battle import terrain as ground
 from emc.envs.battle.army import Army
-from emc.envs.battle.combat import NOBODY, Forces
+from emc.envs.battle.forces import NOBODY, Forces
 from emc.envs.battle.maps import Map
 from emc.envs.battle.units import Plane
 from emc.envs.battle.view import SIGHT
@@ -69,7 +69,7 @@ def draw(axes: Any, battle: Map, army: Army, forces: Forces) -> None:
 
 def draw_outlines(axes: Any, battle: Map) -> None:
     """Draw the edges of the open ground over a map whose first cell is the north-western one, centred on (0, 0)."""
-    grid = ground.cells(battle.terrain.open)
+    grid = ground.walkable(battle.terrain)
     for (x, y), is_open in np.ndenumerate(grid):
         if not is_open:
             continue
@@ -87,7 +87,7 @@ def draw_outlines(axes: Any, battle: Map) -> None:
 
 def _frame(battle: Map) -> tuple[float, float, float, float]:
     """The square around the open ground."""
-    xs, ys = np.nonzero(ground.cells(battle.terrain.open))
+    xs, ys = np.nonzero(ground.walkable(battle.terrain))
     x0, x1, y0, y1 = xs.min() - MARGIN, xs.max() + 1 + MARGIN, ys.min() - MARGIN, ys.max() + 1 + MARGIN
     half = max(x1 - x0, y1 - y0) / 2
     middle_x, middle_y = (x0 + x1) / 2, (y0 + y1) / 2

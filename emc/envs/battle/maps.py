@@ -1,16 +1,15 @@
 """The maps: units, where they stand, what the enemy is ordered to do, the ground and the time limit. A new map is a new row.
 
 Placement, orders and terrain are those of the map files; the table of the EMC paper gives the enemy of MMM2 two marauders, the file three.
-How units spread around their point is not known: here they take the nearest places of a hexagonal lattice.
+How units spread around their point is known of three marines only (`formation.py`), and not how the game numbers the enemy's.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
 from emc.envs.battle import terrain
+from emc.envs.battle.formation import line_up
 from emc.envs.battle.terrain import SIZE, Terrain
 from emc.envs.battle.units import UNITS, Unit
 from emc.errors import UserError
@@ -20,6 +19,11 @@ Point = tuple[float, float]
 Group = tuple[int, str, Point]  # how many of which unit, around where
 
 WEST, EAST = (9.0, 16.0), (23.0, 16.0)
+ENEMY_ORDERS = {
+    "created": "as they were created",
+    "reversed": "the last created first",
+    "sorted": "by kind, then x, then y, as the agents are",
+}
 KIND_ORDER = ("colossus", "stalker", "zealot", "marauder", "marine", "medivac", "baneling", "zergling", "hydralisk", "spine crawler")
 
 
@@ -65,15 +69,19 @@ class Map:
         """Length of a unit's type in observations: none where the agents are all of one kind."""
         return len(self.enemy_kinds) if len(self.kinds) > 1 else 0
 
-    def team(self, allied: bool) -> list[tuple[Unit, Point]]:
-        """Units and their places; agents are numbered by kind, then x, then y, as in SMAC."""
-        taken: list[tuple[str, Point]] = []
-        for point in dict.fromkeys(point for _, _, point in (self.allies if allied else self.enemies)):
-            here = [unit for count, unit, at in (self.allies if allied else self.enemies) if at == point for _ in range(count)]
-            taken += zip(here, _formation(point, here, self.terrain), strict=True)
-        if allied:
-            taken.sort(key=lambda one: (self.kinds.index(one[0]), *one[1]))
-        return [(UNITS[name], at) for name, at in taken]
+    def team(self, allied: bool, formation: str = "spiral", enemy_order: str = "created") -> list[tuple[Unit, Point]]:
+        """Units and their places; agents are numbered by kind, then x, then y, as in SMAC, which takes the enemy as the game lists it."""
+        groups = self.allies if allied else self.enemies
+        taken: list[tuple[Unit, Point]] = []
+        for point in dict.fromkeys(point for _, _, point in groups):
+            here = [UNITS[unit] for count, unit, at in groups if at == point for _ in range(count)]
+            taken += zip(here, line_up(point, here, formation, terrain.walkable(self.terrain)), strict=True)
+        kinds = [*self.kinds, *self.enemy_kinds]
+        if allied or enemy_order == "sorted":
+            taken.sort(key=lambda one: (kinds.index(one[0].name), *one[1]))
+        elif enemy_order == "reversed":
+            taken.reverse()
+        return taken
 
 
 def describe(battle: Map) -> str:
@@ -84,24 +92,6 @@ def describe(battle: Map) -> str:
         return ", ".join(f"{count} {unit}{'s' if count > 1 else ''}" for unit, count in counts.items()).replace("colossuss", "colossi")
 
     return f"{side(battle.allies)} against {side(battle.enemies)}"
-
-
-def _formation(point: Point, names: list[str], ground: Terrain) -> list[Point]:
-    """Places around a point, the nearest first, on open ground and far enough apart."""
-    if len(names) == 1:
-        return [point]
-    spacing = 2 * max(UNITS[name].separation for name in names)
-    line = np.arange(-SIZE, SIZE + 1)
-    row, column = np.meshgrid(line, line, indexing="ij")
-    x, y = point[0] + spacing * (column + 0.5 * (row % 2)), point[1] + spacing * np.sqrt(0.75) * row
-    inside = (x > 0) & (x < SIZE) & (y > 0) & (y < SIZE)
-    places = np.stack([x[inside], y[inside]], axis=-1)
-    places = places[terrain.cells(ground.open)[tuple(places.astype(int).T)]]
-    away = np.round(np.hypot(*(places - point).T), 6)
-    if len(places) < len(names):
-        raise UserError(f"{len(names)} units do not fit on the open ground around {point}")
-    nearest = np.lexsort((places[:, 1], places[:, 0], away))[: len(names)]
-    return [(float(x), float(y)) for x, y in places[nearest]]
 
 
 def _strip(name: str, allies: str, enemies: str, limit: int, ground: Terrain = terrain.STRIP) -> Map:
@@ -125,7 +115,7 @@ MAPS: dict[str, Map] = {
         _strip("10m_vs_11m", "10 marine", "11 marine", 150),
         _strip("27m_vs_30m", "27 marine", "30 marine", 180),
         _strip("3s5z_vs_3s6z", "3 stalker, 5 zealot", "3 stalker, 6 zealot", 170),
-        _strip("MMM2", "2 marauder, 7 marine, 1 medivac", "3 marauder, 8 marine, 1 medivac", 180),
+        _strip("MMM2", "7 marine, 2 marauder, 1 medivac", "8 marine, 3 marauder, 1 medivac", 180),
         Map(
             "2s_vs_1sc",
             ((1, "stalker", (11.12, 10.34)), (1, "stalker", (16.98, 10.37))),

@@ -2,13 +2,18 @@
 
 A unit walks straight to its goal, or to the next waypoint where the ground is winding; a wall stops only the part of a move that leads
 into it. Then overlapping units push each other apart, a few times over. Of two opponents, one that stood still does not yield to one that
-walked; team mates yield alike, so that those behind find their way to the front; a building yields to nobody.
+walked; of two team mates, one in the middle of an attack does not yield to one that is not, others yield alike; a building yields to
+nobody.
+
+Bodies flow round bodies: whoever walks up to its target and gets nowhere, because others stand in between, goes round the target for a
+moment, to the side to which the others push it, and then tries again.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,11 +21,26 @@ from jaxtyping import Array, Bool, Float, Int
 
 from emc.envs.battle import terrain as ground
 from emc.envs.battle.army import Army
+from emc.envs.battle.forces import column
 from emc.envs.battle.terrain import Terrain
+from emc.envs.battle.units import TICK
 
 PASSES = 4  # of pushing apart: with one, a crowd leaks through a choke that is held
-MAP = (0, 0, ground.SIZE, ground.SIZE)
+DETOUR = 0.25  # seconds that a unit goes round its target before it tries to reach it again
+DETOUR_ANGLE = np.deg2rad(70.0)  # away from the straight way: nearly along the circle, a little inwards
+BLOCKED = 0.1  # of a step: whoever comes less than this nearer to its target is blocked
+CROWD = 3.0  # a detour is for the last stretch, edge to edge: farther away a crowd is just slow
 Places = tuple[Float[Array, "U B"], Float[Array, "U B"]]  # x and y
+
+
+class Way(eqx.Module):
+    """Where everyone wants to go in a loop."""
+
+    x: Float[Array, "U B"]
+    y: Float[Array, "U B"]
+    walks: Bool[Array, "U B"]
+    stalks: Bool[Array, "U B"]  # walks the last stretch to a target
+    fights: Bool[Array, "U B"]  # is in the middle of an attack, up to the end of its backswing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,16 +50,45 @@ class Movement:
     terrain: Terrain
     army: Army
 
-    def after(self, places: Places, goals: Places, walks: Bool[Array, "U B"], alive: Bool[Array, "U B"], seconds: float) -> Places:
-        """Where everyone is after walking towards their goals for a moment, and after pushing."""
-        (x, y), (goal_x, goal_y) = places, self._waypoints(places, goals) if self.terrain.winding else goals
+    def after(
+        self, places: Places, way: Way, alive: Bool[Array, "U B"], speed: Float[Array, "U B"], detour: Float[Array, "U B"]
+    ) -> tuple[Places, Float[Array, "U B"], Float[Array, "U B"]]:
+        """Where everyone is a loop later, how fast those are that accelerate, and how long everyone still goes round its target."""
+        army = self.army
+        goals = self._waypoints(places, (way.x, way.y)) if self.terrain.winding else (way.x, way.y)
+        (x, y), (goal_x, goal_y) = places, goals
         dx, dy = goal_x - x, goal_y - y
         left = jnp.sqrt(dx * dx + dy * dy)
-        reach = _column(self.army.of("speed") * np.float32(seconds))
-        share = jnp.where(walks, jnp.minimum(reach / jnp.maximum(left, 1e-6), 1.0), 0.0)
+        if army.which("acceleration").any():
+            faster = jnp.minimum(speed + column(army.of("acceleration") * np.float32(TICK)), column(army.of("speed")))
+            speed = jnp.where(column(army.which("acceleration")), jnp.where(way.walks, faster, 0.0), column(army.of("speed")))
+            reach = speed * TICK
+        else:
+            reach = jnp.broadcast_to(column(army.of("speed") * np.float32(TICK)), left.shape)
+        share = jnp.where(way.walks, jnp.minimum(reach / jnp.maximum(left, 1e-6), 1.0), 0.0)
         moved = share * left > 0.01
-        places = self._slide(places, (dx * share, dy * share))
-        return jax.lax.fori_loop(0, PASSES, lambda _, places: self._slide(places, self._pushes(places, alive, moved)), places)
+        walk_x, walk_y = dx, dy
+        if self._crowds:
+            round_it = way.stalks & (detour != 0)
+            ahead = jnp.where(round_it, np.float32(np.cos(DETOUR_ANGLE)), 1.0)
+            aside = jnp.where(round_it, np.float32(np.sin(DETOUR_ANGLE)) * jnp.sign(detour), 0.0)
+            walk_x, walk_y = dx * ahead - dy * aside, dy * ahead + dx * aside
+        places = self._slide(places, (walk_x * share, walk_y * share))
+        rows = self._rows(alive, moved, way.fights)
+        places = jax.lax.fori_loop(0, PASSES, lambda _, places: self._slide(places, self._pushes(places, alive, rows)), places)
+        if self._crowds:
+            nearer = left - jnp.sqrt((goal_x - places[0]) ** 2 + (goal_y - places[1]) ** 2)
+            blocked = way.stalks & (nearer < BLOCKED * reach)
+            left_hand = dx * (places[1] - y) - dy * (places[0] - x) > 0  # where the others have pushed it
+            shorter = jnp.sign(detour) * jnp.maximum(jnp.abs(detour) - TICK, 0.0)
+            afresh = blocked & (shorter == 0)
+            detour = jnp.where(afresh, jnp.where(left_hand, DETOUR, -DETOUR), jnp.where(way.stalks, shorter, 0.0))
+        return places, speed, detour
+
+    @property
+    def _crowds(self) -> bool:
+        """Whether anybody on the map has to come close to its target."""
+        return bool((self.army.which("armed") & (self.army.of("reach") < 1)).any())
 
     def _waypoints(self, places: Places, goals: Places) -> Places:
         """Where to walk next to reach a point; those that no ground stops walk straight."""
@@ -49,62 +98,61 @@ class Movement:
         inside = tuple(jnp.clip(value, 0.0, ground.SIZE - 1.0) for value in goals)  # a move may lead off the map
         here, there = place[_cell(*places)], place[_cell(*inside)]
         way = jnp.asarray(routes.waypoint.reshape(-1))[here * len(routes.waypoint) + there]
-        straight = (way == ground.STRAIGHT) | _column(self.army.flies | self.army.walks_on_cliffs)
+        straight = (way == ground.STRAIGHT) | column(self.army.flies | self.army.walks_on_cliffs)
         return jnp.where(straight, x, way // ground.SIZE + 0.5), jnp.where(straight, y, way % ground.SIZE + 0.5)
 
-    def _pushes(self, places: Places, alive: Bool[Array, "U B"], moved: Bool[Array, "U B"]) -> Places:
+    def _rows(self, alive: Bool[Array, "U B"], moved: Bool[Array, "U B"], fights: Bool[Array, "U B"]) -> list[Array]:
+        """What pushing asks of each unit besides its place: its size, how it yields to opponents and to team mates, and its team."""
+        army = self.army
+        size = jnp.broadcast_to(column(army.of("separation")), alive.shape)
+        team = jnp.broadcast_to(column(np.where(army.allied, 1.0, -1.0).astype(np.float32)), alive.shape)
+        return [size, jnp.where(moved, 0.5, 0.0), jnp.where(fights, 0.0, 0.5), team]
+
+    def _pushes(self, places: Places, alive: Bool[Array, "U B"], rows: list[Array]) -> Places:
         """How far overlapping units push each other."""
         (x, y), army = places, self.army
+        size, half, soft, team = rows
         numbers = np.arange(army.size, dtype=np.float32)
         # Units of another plane are moved out of the way, the dead each to a place of its own; 1e-4 parts those on the same spot.
-        x = x + _column(np.float32(1e-4) * numbers + np.float32(100) * army.plane)
-        x = jnp.where(alive, x, _column(np.float32(1000) + np.float32(10) * numbers))
-        half = jnp.where(moved, 0.5, 0.0)
-        size = jnp.broadcast_to(_column(army.of("separation")), x.shape)
+        x = x + column(np.float32(1e-4) * numbers + np.float32(100) * army.plane)
+        x = jnp.where(alive, x, column(np.float32(1000) + np.float32(10) * numbers))
         odd = army.size % 2
-        team = jnp.broadcast_to(_column(np.where(army.allied, 1.0, -1.0).astype(np.float32)), x.shape)
-        rows = [jnp.pad(value, ((0, odd), (0, 0)), constant_values=-1e6) for value in (x, y, size, half, team)]
+        padded = [jnp.pad(value, ((0, odd), (0, 0)), constant_values=-1e6) for value in (x, y, size, half, soft, team)]
 
         def pair(number: Int[Array, ""], pushed: tuple[Array, Array]) -> tuple[Array, Array]:
             for other in (2 * number, 2 * number + 1):  # two at a time: measured to be the fastest
-                their_x, their_y, their_size, their_half, their_team = (
-                    jax.lax.dynamic_index_in_dim(row, other, keepdims=False) for row in rows
+                their_x, their_y, their_size, their_half, their_soft, their_team = (
+                    jax.lax.dynamic_index_in_dim(row, other, keepdims=False) for row in padded
                 )
                 dx, dy, touching = x - their_x, y - their_y, size + their_size
                 square = touching * touching
-                share = 0.5 + jnp.where(team == their_team, 0.0, half - their_half)
+                share = 0.5 + jnp.where(team == their_team, soft - their_soft, half - their_half)
                 force = jnp.maximum(square - (dx * dx + dy * dy), 0.0) * share / square
                 pushed = pushed[0] + force * dx, pushed[1] + force * dy
             return pushed
 
         push_x, push_y = jax.lax.fori_loop(0, (army.size + odd) // 2, pair, (jnp.zeros_like(x), jnp.zeros_like(y)))
-        yields = _column(army.which("speed"))
+        yields = column(army.which("speed"))
         return push_x * yields, push_y * yields
 
     def _slide(self, places: Places, moves: Places) -> Places:
         """Move as far as walls allow, first along x, then along y."""
         (x, y), (dx, dy) = places, moves
-        open_cells = ground.cells(self.terrain.open)
+        open_cells = ground.walkable(self.terrain)
         edge = np.float32(ground.SIZE) - np.float32(1e-3)
         box = ground.as_box(open_cells)
         if box:  # no need to look cells up
-            x0, y0, x1, y1 = (
-                _column(np.where(self.army.flies, whole, side).astype(np.float32)) for side, whole in zip(box, MAP, strict=True)
-            )
+            sides = zip(box, self.terrain.playable, strict=True)
+            x0, y0, x1, y1 = (column(np.where(self.army.flies, whole, side).astype(np.float32)) for side, whole in sides)
             inset = np.float32(1e-3)
             return jnp.clip(x + dx, x0, x1 - inset), jnp.clip(y + dy, y0, y1 - inset)
         kinds = np.stack([open_cells, open_cells | ground.cells(self.terrain.cliffs), np.ones_like(open_cells)])
         allowed = jnp.asarray(kinds.reshape(-1))
-        offset = _column(np.where(self.army.flies, 2, np.where(self.army.walks_on_cliffs, 1, 0)).astype(np.int32) * open_cells.size)
+        offset = column(np.where(self.army.flies, 2, np.where(self.army.walks_on_cliffs, 1, 0)).astype(np.int32) * open_cells.size)
         to_x = jnp.clip(x + dx, 0, edge)
         x = jnp.where(allowed[offset + _cell(to_x, y)], to_x, x)
         to_y = jnp.clip(y + dy, 0, edge)
         return x, jnp.where(allowed[offset + _cell(x, to_y)], to_y, y)
-
-
-def _column(constant: np.ndarray) -> np.ndarray:
-    """A constant of the map, the same for all battles."""
-    return constant[..., None]
 
 
 def _cell(x: Float[Array, "U B"], y: Float[Array, "U B"]) -> Int[Array, "U B"]:

@@ -7,15 +7,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from emc.envs.battle import Battle
 from emc.envs.battle.battle import World
+from emc.envs.battle.forces import NOBODY
 from emc.envs.battle.view import EAST, FIRST_TARGET, NORTH, NOTHING, SOUTH, STOP, WEST
 from emc.types import Timestep
 
 FAR = 1e6  # more than anybody's strength
-Script = Callable[[World, Timestep, PRNGKeyArray], Int[Array, " N"]]
+Memory = Int[Array, " N"]  # whom each agent is after, by number, or NOBODY; at first nobody
+Script = Callable[[World, Timestep, PRNGKeyArray, Memory], tuple[Int[Array, " N"], Memory]]
 
 
 class Played(NamedTuple):
@@ -26,22 +28,23 @@ class Played(NamedTuple):
     length: Array
 
 
-def play(env: Battle, script: Script, episodes: int, key: PRNGKeyArray) -> Played:
-    """Play battles side by side, each to its own end."""
+def play(env: Battle, script: Script, episodes: int, key: PRNGKeyArray, start: Float[Array, "U 2"] | None = None) -> Played:
+    """Play battles side by side, each to its own end; `start` puts the units elsewhere than the environment does."""
     reset_key, key = jax.random.split(key)
-    world, now = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
+    world, now = jax.vmap(lambda key: env.reset(key, start))(jax.random.split(reset_key, episodes))
 
     def step(carry: Any, _: None) -> tuple[Any, None]:
-        world, now, key, running, total = carry
+        world, now, memory, key, running, total = carry
         key, script_key, world_key = jax.random.split(key, 3)
-        action = jax.vmap(script)(world, now, jax.random.split(script_key, episodes))
+        action, memory = jax.vmap(script)(world, now, jax.random.split(script_key, episodes), memory)
         world, after = jax.vmap(env.step)(world, action, jax.random.split(world_key, episodes))
         total = Played(total[0] + running * after.reward, total[1] | (running & after.won), total[2] + running)
-        return (world, after, key, running & ~after.terminated, total), None
+        return (world, after, memory, key, running & ~after.terminated, total), None
 
     nothing = Played(jnp.zeros(episodes), jnp.zeros(episodes, bool), jnp.zeros(episodes, int))
-    start = (world, now, key, jnp.ones(episodes, bool), nothing)
-    (*_, total), _ = jax.lax.scan(step, start, None, length=env.spec.episode_limit)
+    memory = jnp.full((episodes, env.spec.n_agents), NOBODY)
+    first = (world, now, memory, key, jnp.ones(episodes, bool), nothing)
+    (*_, total), _ = jax.lax.scan(step, first, None, length=env.spec.episode_limit)
     return total
 
 
@@ -59,7 +62,7 @@ def _towards(now: Timestep, dx: Array, dy: Array) -> Int[Array, " N"]:
 
 def random_play(env: Battle) -> Script:
     """Any available action."""
-    return lambda world, now, key: jax.random.categorical(key, jnp.where(now.available, 0.0, -jnp.inf))
+    return lambda world, now, key, memory: (jax.random.categorical(key, jnp.where(now.available, 0.0, -jnp.inf)), memory)
 
 
 def attack_nearest(env: Battle) -> Script:
@@ -77,7 +80,7 @@ def _attack(env: Battle, cost: Callable[[Array, Array], Array]) -> Script:
     n, enemies = env.spec.n_agents, env.spec.n_actions - FIRST_TARGET
     heals = env.heals
 
-    def script(world: World, now: Timestep, key: PRNGKeyArray) -> Int[Array, " N"]:
+    def script(world: World, now: Timestep, key: PRNGKeyArray, memory: Memory) -> tuple[Int[Array, " N"], Memory]:
         forces, targets = world.forces, now.available[:, FIRST_TARGET:]
         dx, dy = (value[n:] - value[:n, None] for value in (forces.x, forces.y))
         distance = jnp.hypot(dx, dy)
@@ -89,7 +92,7 @@ def _attack(env: Battle, cost: Callable[[Array, Array], Array]) -> Script:
         closest = jnp.argmin(jnp.where(forces.life[n:] > 0, distance, jnp.inf), axis=1)[:, None]
         walk = _towards(now, *(jnp.take_along_axis(value, closest, axis=1)[:, 0] for value in (dx, dy)))
         action = jnp.where(targets.any(axis=1), jnp.argmin(price, axis=1) + FIRST_TARGET, walk)
-        return jnp.where(forces.life[:n] > 0, action, NOTHING)
+        return jnp.where(forces.life[:n] > 0, action, NOTHING), memory
 
     return script
 
@@ -98,7 +101,7 @@ def hold_position(env: Battle, x: float, y: float) -> Script:
     """Walk to a point, stay there, and hit what comes close."""
     n = env.spec.n_agents
 
-    def script(world: World, now: Timestep, key: PRNGKeyArray) -> Int[Array, " N"]:
+    def script(world: World, now: Timestep, key: PRNGKeyArray, memory: Memory) -> tuple[Int[Array, " N"], Memory]:
         forces = world.forces
         distance = jnp.hypot(forces.x[n:] - forces.x[:n, None], forces.y[n:] - forces.y[:n, None])
         near = jnp.where(now.available[:, FIRST_TARGET:] & (distance <= 1.5), distance, jnp.inf)
@@ -106,7 +109,7 @@ def hold_position(env: Battle, x: float, y: float) -> Script:
         away = jnp.maximum(jnp.abs(dx), jnp.abs(dy)) > 0.7
         idle = jnp.where(away, _towards(now, dx, dy), STOP)
         action = jnp.where(jnp.isfinite(near).any(axis=1), jnp.argmin(near, axis=1) + FIRST_TARGET, idle)
-        return jnp.where(forces.life[:n] > 0, action, NOTHING)
+        return jnp.where(forces.life[:n] > 0, action, NOTHING), memory
 
     return script
 
@@ -116,7 +119,7 @@ def alternate_fire(env: Battle) -> Script:
     n = env.spec.n_agents
     reach = 7 + 0.875 + 0.625
 
-    def script(world: World, now: Timestep, key: PRNGKeyArray) -> Int[Array, " N"]:
+    def script(world: World, now: Timestep, key: PRNGKeyArray, memory: Memory) -> tuple[Int[Array, " N"], Memory]:
         forces = world.forces
         dx, dy = forces.x[n] - forces.x[:n], forces.y[n] - forces.y[:n]
         distance = jnp.hypot(dx, dy)
@@ -126,6 +129,48 @@ def alternate_fire(env: Battle) -> Script:
         covered = (forces.target[n] == others) & (inside & bold)[others]  # the other one is aimed at, and stays
         attack = jnp.where(now.available[:, FIRST_TARGET], FIRST_TARGET, _towards(now, dx, dy))
         rest = jnp.where(distance < reach + 0.5, _towards(now, 0 * dx, -dy), STOP)
-        return jnp.where(forces.life[:n] > 0, jnp.where(covered | bold, attack, rest), NOTHING)
+        return jnp.where(forces.life[:n] > 0, jnp.where(covered | bold, attack, rest), NOTHING), memory
 
     return script
+
+
+def heuristic(env: Battle, rest: bool = False) -> Script:
+    """SMAC's own scripted player (`heuristic_ai`): everyone attacks the nearest enemy until it is dead, then the next nearest.
+
+    Attacks are ordered from wherever an agent is; with `rest` (`heuristic_rest`) only where the action is available, and an agent walks
+    along the longer way towards its target meanwhile. Healers heal the nearest wounded until it is well.
+    """
+    n = env.spec.n_agents
+    heals, harms = env.heals, env.harms
+
+    def script(world: World, now: Timestep, key: PRNGKeyArray, memory: Memory) -> tuple[Int[Array, " N"], Memory]:
+        forces = world.forces
+        alive = forces.life > 0
+        dx, dy = (value - value[:n, None] for value in (forces.x, forces.y))
+        wounded = alive[:n] & (env.life_share(world)[:n] < 1) & ~heals
+        wanted = jnp.where(heals[:, None], jnp.pad(wounded, (0, len(alive) - n)), jnp.pad(alive[n:], (n, 0)) & harms)
+        whom = jnp.where(heals, memory, n + memory)
+        still = (memory != NOBODY) & jnp.take_along_axis(wanted, jnp.maximum(whom, 0)[:, None], axis=1)[:, 0]
+        nearest = jnp.argmin(jnp.where(wanted, jnp.hypot(dx, dy), jnp.inf), axis=1)
+        whom = jnp.where(still, whom, nearest)
+        some = wanted.any(axis=1)
+        memory = jnp.where(some, jnp.where(heals, whom, whom - n), NOBODY)
+        action = jnp.where(some, FIRST_TARGET + memory, STOP)
+        if rest:
+            away_x, away_y = (jnp.take_along_axis(value, whom[:, None], axis=1)[:, 0] for value in (dx, dy))
+            sideways, upwards = jnp.where(away_x > 0, EAST, WEST), jnp.where(away_y > 0, NORTH, SOUTH)
+            walk = jnp.where(jnp.abs(away_x) > jnp.abs(away_y), sideways, upwards)
+            free = jnp.take_along_axis(now.available, action[:, None], axis=1)[:, 0]
+            action = jnp.where(free, action, walk)
+        return jnp.where(alive[:n], action, NOTHING), memory
+
+    return script
+
+
+SCRIPTS: dict[str, Callable[[Battle], Script]] = {
+    "random": random_play,
+    "nearest": attack_nearest,
+    "focus-fire": focus_fire,
+    "heuristic": heuristic,
+    "heuristic-rest": lambda env: heuristic(env, rest=True),
+}

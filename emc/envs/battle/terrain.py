@@ -23,9 +23,10 @@ class Terrain:
     open: tuple[Rectangle, ...]
     cliffs: tuple[Rectangle, ...] = ()  # only units that walk on cliffs may stand here
     winding: bool = False  # not convex: units must find their way
+    playable: Rectangle = (0, 0, SIZE, SIZE)  # what of it the game lets units use; the state is scaled by its width and height
 
 
-STRIP = Terrain(((0, 8, 32, 24),))
+STRIP = Terrain(((0, 8, 32, 24),), playable=(2, 0, 30, 32))  # known of 3m: 28 wide, not where, nor how high
 PLAIN = Terrain(((0, 0, 32, 32),))
 HOUSE = Terrain(((8, 8, 20, 20), (10, 20, 18, 22), (12, 22, 16, 24)))
 ROOM = Terrain(((8, 10, 22, 18), (10, 8, 20, 20)))
@@ -53,6 +54,11 @@ def cells(rectangles: tuple[Rectangle, ...]) -> Bool[np.ndarray, "x y"]:
     return grid
 
 
+def walkable(terrain: Terrain) -> Bool[np.ndarray, "x y"]:
+    """The cells on which units may stand."""
+    return cells(terrain.open) & cells((terrain.playable,))
+
+
 def as_box(grid: Bool[np.ndarray, "x y"]) -> Rectangle | None:
     """The rectangle that is exactly the open cells, if they are one."""
     xs, ys = np.nonzero(grid.any(axis=1))[0], np.nonzero(grid.any(axis=0))[0]
@@ -74,7 +80,7 @@ STRAIGHT = SIZE * SIZE
 @functools.cache
 def routes(terrain: Terrain) -> Routes:
     """The ways between all open cells of a terrain."""
-    grid = cells(terrain.open)
+    grid = walkable(terrain)
     where = np.argwhere(grid)
     n = len(where)
     numbers = np.full((SIZE, SIZE), -1)

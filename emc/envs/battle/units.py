@@ -11,6 +11,7 @@ import enum
 from collections.abc import Mapping
 
 LOOPS = 16  # game loops in a second
+TICK = 1.0 / LOOPS
 
 ARMOURED, BIOLOGICAL, LIGHT = "armoured", "biological", "light"
 
@@ -42,6 +43,13 @@ class Unit:
     bonus_to: str = ""
     reach: float = 0.0  # of its weapon or its healing, edge to edge
     period: float = 1.0  # of its weapon
+    damage_point: float = 0.167  # seconds from the beginning of an attack until its damage falls, or its missile is launched
+    backswing: float = 0.5  # seconds after that in which it does not follow a target
+    acceleration: float = 0.0  # 0: at full speed at once
+    turn_rate: float = 0.0  # degrees a second that its weapon turns; 0: at once, as all that walk nearly do
+    slop: float = 1.0  # how much farther than its reach a target may get before an attack under way is broken off
+    missile_speed: float = 0.0  # 0: damage falls at the damage point
+    missile_acceleration: float = 0.0
     hits_air: bool = False
     second_hit: float = 0.0  # seconds after the first hit of an attack; 0: there is none
     beams: bool = False  # two hits on everything along a line across the direction of fire
@@ -74,6 +82,8 @@ UNITS: Mapping[str, Unit] = {
             damage=6.0,
             reach=5.0,
             period=0.8608,
+            damage_point=0.05,
+            backswing=0.75,
             hits_air=True,
         ),
         Unit(
@@ -86,6 +96,9 @@ UNITS: Mapping[str, Unit] = {
             bonus_to=ARMOURED,
             reach=6.0,
             period=1.5,
+            damage_point=0.0,
+            backswing=0.0,
+            missile_speed=20.0,
         ),
         Unit(
             "medivac",
@@ -93,6 +106,7 @@ UNITS: Mapping[str, Unit] = {
             armour=1.0,
             attributes=_kind(ARMOURED),
             plane=Plane.AIR,
+            acceleration=2.31,
             reach=4.0,
             heals=True,
         ),
@@ -107,6 +121,7 @@ UNITS: Mapping[str, Unit] = {
             bonus_to=ARMOURED,
             reach=6.0,
             period=1.44,
+            missile_speed=18.75,
             hits_air=True,
         ),
         Unit(
@@ -118,6 +133,7 @@ UNITS: Mapping[str, Unit] = {
             damage=8.0,
             reach=0.1,
             period=1.2,
+            damage_point=0.0,
             second_hit=0.28,
         ),
         Unit(
@@ -130,6 +146,8 @@ UNITS: Mapping[str, Unit] = {
             damage=20.0,
             reach=6.0,
             period=2.2,
+            damage_point=0.0832,
+            slop=0.0,
             beams=True,
         ),
         Unit(
@@ -148,6 +166,8 @@ UNITS: Mapping[str, Unit] = {
             damage=12.0,
             reach=5.0,
             period=0.83,
+            damage_point=0.208,
+            missile_speed=40.0,
             hits_air=True,
             regeneration=ZERG,
         ),
@@ -160,6 +180,7 @@ UNITS: Mapping[str, Unit] = {
             bonus_to=LIGHT,
             reach=0.25,
             period=0.833,
+            damage_point=0.0,
             blast=2.2,
             regeneration=ZERG,
         ),
@@ -173,6 +194,11 @@ UNITS: Mapping[str, Unit] = {
             bonus_to=ARMOURED,
             reach=7.0,
             period=1.6,
+            damage_point=0.3332,
+            turn_rate=360.0,
+            slop=0.0,
+            missile_speed=12.0,
+            missile_acceleration=140.0,
             regeneration=ZERG,
         ),
     )
@@ -183,7 +209,9 @@ JITTER = (-0.0625, 0.125)  # seconds added to a weapon's period, uniformly
 LEAST_DAMAGE = 0.5  # of a hit, whatever the armour
 SCAN = 5.0  # acquired from this far, edge to edge, or from the reach of the weapon where that is more
 SHIELD_DELAY, SHIELD_RATE = 10.0, 2.0  # seconds without damage; points per second
+FACING, ARC = 315.0, 11.25  # degrees: how a building stands at first, and how nearly a weapon must point at its target to begin
 HEAL_RATE, HEAL_COST = 9.0, 0.33  # life per second; energy per life
+HEAL_SCAN = 6.0  # how far away, edge to edge, a healer that is left alone finds its patients
 HEAL_START = 5.0  # energy without which no heal begins; one that has begun goes on to the last of it
 ENERGY_START, ENERGY_MAX, ENERGY_RATE = 50.0, 200.0, 0.5625
 BEAM_HALF_LENGTH, BEAM_RADIUS = 1.25, 0.15

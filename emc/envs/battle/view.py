@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from emc.envs.battle import terrain as ground
 from emc.envs.battle.army import Army
-from emc.envs.battle.combat import NOBODY, Forces, Orders
+from emc.envs.battle.forces import NOBODY, Forces, Orders
 from emc.envs.battle.maps import Map
 from emc.envs.battle.units import LOOPS
 from emc.types import EnvSpec
@@ -131,7 +131,8 @@ class View:
         """What only training may see."""
         army, n = self.army, self.army.n_allies
         alive = (forces.life > 0)[:, None]
-        x, y = (value / ground.SIZE - 0.5 for value in (forces.x, forces.y))
+        left, bottom, right, top = self.map.terrain.playable
+        x, y = (forces.x - ground.SIZE / 2) / (right - left), (forces.y - ground.SIZE / 2) / (top - bottom)
         waits = jnp.where(army.which("heals"), forces.energy, forces.cooldown * LOOPS) / army.of("cooldown_scale")
         shields, enemy_shields = self._shielded
         about = self._about(forces)
@@ -179,9 +180,10 @@ class View:
         """Where the ground ahead is open. SMAC asks this of the cell ahead, for units that fly or walk on cliffs too."""
         n = self.army.n_allies
         x, y = (value[:n, None] + PROBE * DIRECTIONS[:, axis] for axis, value in enumerate((forces.x, forces.y)))
+        x, y = (jnp.where((value > -1) & (value < 0), 0.0, value) for value in (x, y))  # SMAC truncates towards 0
         inside = (x >= 0) & (y >= 0) & (x < ground.SIZE) & (y < ground.SIZE)
         cell = jnp.clip(x, 0, ground.SIZE - 1).astype(jnp.int32) * ground.SIZE + jnp.clip(y, 0, ground.SIZE - 1).astype(jnp.int32)
-        return inside & jnp.asarray(ground.cells(self.map.terrain.open).reshape(-1))[cell]
+        return inside & jnp.asarray(ground.walkable(self.map.terrain).reshape(-1))[cell]
 
 
 class About(Protocol):

@@ -1,0 +1,216 @@
+"""Attacks and targets by hand: when damage falls, what breaks an attack off, who is attacked, healed, surrounded, and where one may go."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from emc.envs.battle import MAPS, Battle
+from emc.envs.battle import terrain as ground
+from emc.envs.battle.army import army
+from emc.envs.battle.combat import Combat
+from emc.envs.battle.forces import Forces, Orders
+from emc.errors import UserError
+from tests.envs.test_battle import FAR, loops, skirmish
+
+Placed = list[tuple[str, tuple[float, float]]]
+
+
+def ordered(combat: Combat, forces: Forces, count: int, target: int, east: float = 0.0) -> Forces:
+    """Some game loops in which the only agent attacks, or walks east; weapons without jitter."""
+    one = jnp.zeros((1, 1))
+    orders = Orders(forces.x[:1] + east, forces.y[:1], one + (east != 0) > 0, jnp.full((1, 1), target))
+    return jax.lax.fori_loop(0, count, lambda _, now: combat.loop(now, orders, jnp.full(now.x.shape, 1 / 3)), forces)
+
+
+def marching(combat: Combat, x: float, y: float) -> Combat:
+    """With an enemy that attacks on its way to a point, instead of hunting."""
+    return dataclasses.replace(combat, map=dataclasses.replace(combat.map, goal=(float(x), float(y))))
+
+
+@pytest.mark.parametrize(
+    ("unit", "away", "loop"),
+    [
+        ("marine", 5.0, 2),  # measured in the game (4.10): an order, and the damage two loops later; .05 s is a part of a loop
+        ("marauder", 6.0, 6),  # no damage point; the grenade flies 6 at 20: .3 s = 4.8 loops
+        ("stalker", 6.0, 10),  # .167 s = 2.67 loops, then 6 at 18.75: .32 s = 5.12 loops
+        ("zergling", 0.1, 4),  # .167 s
+        ("hydralisk", 5.0, 7),  # .208 s = 3.33 loops, then 5 at 40: .125 s = 2 loops
+        ("colossus", 6.0, 3),  # .0832 s = 1.33 loops
+    ],
+)
+def test_damage_falls_after_the_damage_point_and_the_flight(unit: str, away: float, loop: int) -> None:
+    combat, forces = skirmish([(unit, (10, 10))], [("spine crawler", (10, 10))], cooldown={1: FAR})
+    distance = away + sum(combat.army.of("radius")) - 1e-3
+    forces = dataclasses.replace(forces, x=forces.x.at[1].set(10 + distance))
+    life = [float(ordered(combat, forces, count, 1).life[1, 0]) for count in (loop - 1, loop)]
+    assert life[0] == 300
+    assert life[1] < 299
+
+
+def test_the_tentacle_takes_six_loops_to_start_and_four_to_arrive() -> None:
+    combat, forces = skirmish([("stalker", (10, 10))], [("spine crawler", (10, 10))], facing={1: np.pi})
+    forces = dataclasses.replace(forces, x=forces.x.at[1].set(10 + 6 + 0.625 + 0.875))
+    # The damage point is .3332 s = 5.33 loops after the first; it flies 6 from 12 with 140: 12 t + 70 t^2 = 6 at t = .219 s = 3.5 loops.
+    assert [float(ordered(combat, forces, count, -1).shield[0, 0]) for count in (10, 11)] == [80, 50]
+    # .175 s later it begins to come back, from 10 a second: within .6 s, before the next attack, 1.6 s after this one. It delays nothing.
+    slow = dataclasses.replace(forces, facing=forces.facing.at[1].set(0.0))
+    # Turned away it has to turn 180 - 11.25 degrees first, at 22.5 a loop: 8 loops, of which the attack begins in the last.
+    assert [float(ordered(combat, slow, count, -1).shield[0, 0]) for count in (17, 18)] == [80, 50]
+
+
+def test_an_attack_that_is_broken_off_does_nothing_and_costs_nothing() -> None:
+    combat, forces = skirmish([("marine", (10, 10))], [("spine crawler", (15, 10))], cooldown={1: FAR})
+    begun = ordered(combat, forces, 1, 1)
+    assert float(begun.cooldown[0, 0]) == pytest.approx(0.8608)
+    walked = ordered(combat, begun, 1, -1, east=-2.0)
+    assert float(ordered(combat, walked, 8, -1).life[1, 0]) == 300
+    assert float(walked.cooldown[0, 0]) == 0
+    after = ordered(combat, forces, 2, 1)  # one loop later the shot has fallen, and walking away leaves the wait for the next as it is
+    assert float(ordered(combat, after, 1, -1, east=-2.0).cooldown[0, 0]) == pytest.approx(0.8608 - 2 / 16)
+
+
+def test_a_target_may_get_away_by_the_slop_before_the_damage_point_but_not_from_a_crawler() -> None:
+    for unit, slop in (("stalker", 1.0), ("spine crawler", 0.0)):
+        combat, forces = skirmish([("marine", (10, 10))], [(unit, (16, 10))], facing={1: np.pi}, cooldown={0: FAR})
+        reach = float(combat.army.of("reach")[1] + sum(combat.army.of("radius")))
+        forces = dataclasses.replace(forces, x=forces.x.at[0].set(16 - reach + 0.01))
+        begun = ordered(marching(combat, 16, 10), forces, 1, -1)
+        assert float(begun.swing[1, 0]) < FAR
+        far = dataclasses.replace(begun, x=begun.x.at[0].add(-0.9))
+        gone = ordered(marching(combat, 16, 10), far, 12, -1)
+        assert (float(gone.life[0, 0]) < 45) == (slop > 0)
+
+
+def test_after_an_attack_a_unit_stands_for_its_backswing_unless_it_is_told_something_else() -> None:
+    combat, forces = skirmish([("marine", (10, 10))], [("spine crawler", (15, 10))], cooldown={1: FAR})
+    shot = ordered(combat, forces, 2, 1)
+    away = dataclasses.replace(shot, x=shot.x.at[1].set(20.0))
+    # Measured in the game (4.10): a marine whose target leaves follows it 12 loops = .75 s after its shot.
+    assert [float(ordered(combat, away, count, 1).x[0, 0]) > 10 for count in (11, 12)] == [False, True]
+    assert float(ordered(combat, away, 1, -1, east=2.0).x[0, 0]) == pytest.approx(10 + 2.25 / 16)
+
+
+def test_a_second_hit_is_lost_when_the_zealot_walks_away() -> None:
+    combat, forces = skirmish([("zealot", (10, 10))], [("spine crawler", (11.4, 10))], cooldown={1: FAR})
+    once = ordered(combat, forces, 1, 1)
+    assert 300 - float(ordered(combat, once, 6, 1).life[1, 0]) == pytest.approx(12, abs=0.2)
+    assert 300 - float(ordered(combat, once, 6, -1, east=-2.0).life[1, 0]) == pytest.approx(6, abs=0.2)
+
+
+def test_the_enemy_turns_to_whoever_attacks_it() -> None:
+    places: Placed = [("marine", (12, 10)), ("marine", (13, 10))]
+    combat, forces = skirmish(places, [("stalker", (16, 10))], target={2: 1}, cooldown={0: FAR, 1: FAR})
+    combat = marching(combat, 2, 10)
+    assert int(loops(combat, forces, 1, [-1, -1]).target[2, 0]) == 1  # it keeps whom it has
+    assert int(loops(combat, forces, 1, [2, -1]).target[2, 0]) == 0  # the farther one attacks it, the other does not
+    assert int(loops(combat, forces, 1, [2, 2]).target[2, 0]) == 1  # both do
+    assert int(loops(combat, dataclasses.replace(forces, target=forces.target.at[2].set(-1)), 1, [-1, -1]).target[2, 0]) == 1  # the nearest
+
+
+def test_the_enemy_runs_after_a_target_until_somebody_else_is_within_reach() -> None:
+    places: Placed = [("marine", (10, 10)), ("marine", (18, 10))]
+    combat, forces = skirmish(places, [("zealot", (16, 10))], target={2: 0}, cooldown={0: FAR, 1: FAR})
+    combat = marching(combat, 30, 10)
+    after = loops(combat, forces, 4, [-1, -1])  # the first is more than 5 away, the second within 5
+    assert int(after.target[2, 0]) == 0
+    assert float(after.x[2, 0]) < 16
+    beside = dataclasses.replace(forces, x=forces.x.at[1].set(16.9))
+    assert int(loops(combat, beside, 1, [-1, -1]).target[2, 0]) == 1
+    gone = dataclasses.replace(forces, life=forces.life.at[0].set(0.0))
+    assert int(loops(combat, gone, 1, [-1, -1]).target[2, 0]) == 1
+
+
+def test_an_enemy_that_is_told_to_attack_the_agents_stays_with_its_target() -> None:
+    places: Placed = [("marine", (10, 10)), ("marine", (15, 10))]
+    combat, forces = skirmish(places, [("zergling", (16, 10))], target={2: 0}, cooldown={0: FAR, 1: FAR})
+    assert int(loops(combat, forces, 1, [-1, -1]).target[2, 0]) == 0  # though the other is beside it
+    assert MAPS["2c_vs_64zg"].goal is None
+
+
+def test_a_medivac_is_as_good_a_target_as_a_marine() -> None:
+    places: Placed = [("marine", (11, 10)), ("medivac", (12, 10))]
+    combat, forces = skirmish(places, [("stalker", (16, 10))], cooldown={0: FAR})
+    combat = marching(combat, 2, 10)
+    assert int(loops(combat, forces, 1, [2, -1]).target[2, 0]) == 1  # the nearer one: a medivac always threatens
+    near = dataclasses.replace(forces, x=forces.x.at[0].set(14.0))
+    assert int(loops(combat, near, 1, [2, -1]).target[2, 0]) == 0
+
+
+def test_a_medivac_left_alone_heals_the_weakest_within_six_then_the_nearest() -> None:
+    foes: Placed = [("marauder", (16, 10)), ("marine", (20, 10)), ("marine", (22, 10)), ("medivac", (14, 10))]
+    combat, forces = skirmish([("marine", (2, 2))], foes, life={1: 100.0, 2: 20.0, 3: 20.0}, cooldown={0: FAR})
+    combat = marching(combat, 30, 30)
+    assert int(loops(combat, forces, 1, [-1]).target[4, 0]) == 2  # 20 / 45 is less than 100 / 125, and of two the nearer is taken
+    far = dataclasses.replace(forces, x=forces.x.at[2].set(14 + 6 + 0.75 + 0.375 + 0.1))
+    assert int(loops(combat, far, 1, [-1]).target[4, 0]) == 1
+
+
+def test_an_enemys_medivac_flies_with_its_order_and_gains_speed() -> None:
+    combat, forces = skirmish([("marine", (2, 2))], [("marine", (30, 20)), ("medivac", (20, 20))], cooldown={0: FAR})
+    combat = marching(combat, 4, 20)
+    after = loops(combat, forces, 8, [-1])
+    # 2.31 a second and second: after k loops it has 2.31 k / 16, which add up to 2.31 / 256 * (1 + ... + 8).
+    assert float(after.x[2, 0]) == pytest.approx(20 - 2.31 / 256 * 36, abs=1e-3)
+    assert float(loops(combat, forces, 40, [-1]).speed[2, 0]) == pytest.approx(2.75)
+
+
+def crowd(size: int, seconds: float, **changes: Any) -> tuple[int, np.ndarray]:
+    """How many of a crowd of zerglings hit a lone zealot that does nothing, and how far apart everyone is at the end."""
+    foes: Placed = [("zergling", (18.2 + 0.76 * (i % 4), 15.24 + 0.76 * (i // 4))) for i in range(size)]
+    combat, forces = skirmish([("zealot", (16, 16))], foes, cooldown={0: FAR}, life={0: 1e4})
+    combat = marching(combat, 4, 16)
+    hit = np.zeros(size, bool)
+    for _ in range(int(16 * seconds)):
+        forces = loops(combat, dataclasses.replace(forces, shot=jnp.full_like(forces.shot, -1)), 1, [-1])
+        hit |= np.asarray(forces.shot[1:, 0]) >= 0
+    x, y = np.asarray(forces.x[:, 0]), np.asarray(forces.y[:, 0])
+    return int(hit.sum()), np.hypot(x[:, None] - x, y[:, None] - y) + 9 * np.eye(size + 1)
+
+
+def test_of_twelve_zerglings_at_least_six_hit_a_lone_zealot_within_three_seconds() -> None:
+    hit, apart = crowd(12, 3.0)
+    assert hit >= 6
+    assert apart.min() > 0.6  # bodies touch at .75; nobody passes through anybody
+
+
+def test_a_move_west_or_south_stays_allowed_within_a_cell_of_the_edge() -> None:
+    """SMAC truncates towards 0, so `int(0.4 - 1)` is still the first cell."""
+    env = Battle("3s_vs_5z")
+    world, _ = env.reset(jax.random.key(0))
+    for at, allowed in ((0.4, True), (1.2, True)):
+        forces = dataclasses.replace(world.forces, x=world.forces.x.at[0].set(at), y=world.forces.y.at[0].set(at))
+        assert np.asarray(env._view.available(forces))[0, [3, 5]].tolist() == [allowed, allowed]
+    forces = dataclasses.replace(world.forces, x=world.forces.x.at[0].set(31.5), y=world.forces.y.at[0].set(31.5))
+    assert np.asarray(env._view.available(forces))[0, [2, 4]].tolist() == [False, False]
+
+
+def test_the_three_marines_of_3m_stand_as_the_game_puts_them() -> None:
+    units = army(MAPS["3m"])
+    side = 2820 / 4096
+    np.testing.assert_allclose(units.start[:3], [(9, 16), (9, 16 + side), (9 + side, 16 + side)], atol=1e-4)
+    env = Battle("3m")
+    world, now = env.reset(jax.random.key(0))
+    np.testing.assert_allclose(
+        now.obs[0][4 + 3 * 5 :][:10], [1, 0.0764974, 0, 0.0764974, 1, 1, 0.10818365, 0.0764974, 0.0764974, 1], atol=1e-6
+    )
+    _, after = jax.jit(env.step)(world, jnp.array([4, 1, 1]), jax.random.key(1))
+    # One step east is 1.125 and changes x in the state by 1.125 / 28; the recorded value begins at -.25.
+    assert float(now.state[2]) == pytest.approx(-0.25)
+    assert float(after.state[2] - now.state[2]) == pytest.approx(0.0401786, abs=2e-3)  # others push a little
+    assert MAPS["3m"].terrain is ground.STRIP
+
+
+def test_enemies_can_be_numbered_in_several_ways_and_a_wrong_word_is_one_line() -> None:
+    created, turned = (army(MAPS["2s3z"], "spiral", order) for order in ("created", "reversed"))
+    np.testing.assert_allclose(created.start[5:], turned.start[:4:-1])
+    assert [unit.name for unit in turned.units[5:]] == ["zealot"] * 3 + ["stalker"] * 2
+    with pytest.raises(UserError, match=r"unknown formation .spirl.*Did you mean spiral"):
+        Battle("3m", formation="spirl")
+    with pytest.raises(UserError, match="unknown enemy_order"):
+        Battle("3m", enemy_order="random")
