@@ -1,32 +1,132 @@
-"""One EMC-VDN gradient step: its share of the matrix-product peak, and its speed against a plain scan under automatic derivatives.
+"""One gradient step: its share of the matrix-product peak, counted on played moments only, and where its time goes.
 
-    python benchmarks/update.py
+    python benchmarks/update.py                      all sizes
+    python benchmarks/update.py 2s3z MMM2            some of them
+    python benchmarks/update.py --growth             how it grows with agents, length and batch (benchmarks/results/growth.png)
 
-Two sizes: the gridworld's, and 8 agents x 101 moments x 150 observation entries x 14 actions. Work is counted as the products of the
-agents' layers that the method cannot avoid: six forward passes, and for each of the three networks that learn the gradients of all weights
-and of all inputs but those of the first layer, which are data. A scan under automatic derivatives takes as long for short episodes as for
-full ones; the hand-written derivative stops with the longest.
+Work is counted as the products of the agents' layers that the method cannot avoid, at the moments that were really played: six forward
+passes for EMC, and for each of its three networks that learn the gradients of all weights and of all inputs but those of the first layer,
+which are data. Gridworld episodes have full length; battles are what a random team played, 32 of them.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import sys
+from functools import partial
+from typing import Any
+
 import jax
 import jax.numpy as jnp
-from common import keep, machine, seconds, sgemm_peak
+from common import RESULTS, keep, machine, seconds, sgemm_peak
 
-from emc import nets
-from emc.methods import make_method
-from emc.training.learner import init_learner, update
+from emc.allocator import keep_freed_memory
+from emc.envs import make_env
+from emc.lanes import Lanes, lanes_for, lay_episodes
+from emc.losses.td import mix_after, mix_now
+from emc.methods import Method, make_method
+from emc.parts import Actors, Seen
+from emc.training.learner import actors_of, init_learner, learn
+from emc.training.rollout import play
 from emc.types import EnvSpec, Episodes
 
-STEPS_PER_CALL = 5
+STEPS_PER_CALL = 3
 SIZES = {
-    "gridworld": EnvSpec(2, 5, 46, 92, 30),
-    "8 agents": EnvSpec(8, 14, 150, 300, 100),
+    "gridworld": ("emc-vdn", "released"),
+    **dict.fromkeys(("3m", "2s3z", "3s_vs_5z", "MMM2", "27m_vs_30m", "corridor"), ("emc-qplex", "starcraft")),
 }
 
 
-def full_batch(spec: EnvSpec, episodes: int, length: int) -> Episodes:
+def played(env_name: str, episodes: int) -> tuple[EnvSpec, Episodes]:
+    """Episodes of a random team; on the gridworld nearly all have full length, and those that do not are made so by another seed."""
+    env, policy = make_env(env_name), make_method("vdn").policy
+    net = policy.init_net(jax.random.key(0), env.spec)
+    return env.spec, jax.jit(lambda key: play(env, Actors(policy, net, ()), key, jnp.ones(()), episodes)[0])(jax.random.key(1))
+
+
+def operations(spec: EnvSpec, moments: int, method: Method) -> float:
+    """Floating-point operations of one update on so many moments."""
+    hidden = method.policy.hidden
+    inputs = spec.obs_size + spec.n_actions + spec.n_agents
+    first, rest = inputs * hidden, 6 * hidden * hidden + hidden * spec.n_actions
+    return 2.0 * moments * spec.n_agents * (6 * (first + rest) + 3 * (first + 2 * rest))
+
+
+def laid(method: Method, spec: EnvSpec, batch: Episodes) -> Lanes:
+    lanes = lanes_for(method.batch_episodes, spec.n_agents, method.lanes)
+    return jax.jit(lambda batch: lay_episodes(batch, lanes, partial(method.policy.inputs, n_actions=spec.n_actions)))(batch)
+
+
+def time_update(method: Method, spec: EnvSpec, batch: Lanes) -> float:
+    """Seconds of one gradient step inside a compiled loop."""
+    state = init_learner(method, spec, jax.random.key(1))
+
+    @jax.jit
+    def several(state: Any, batch: Lanes) -> Any:
+        return jax.lax.fori_loop(0, STEPS_PER_CALL, lambda i, s: learn(method, s, batch, i)[0], state)
+
+    return seconds(lambda: several(state, batch), repeats=5) / STEPS_PER_CALL
+
+
+def parts(method: Method, spec: EnvSpec, episodes: Episodes, batch: Lanes) -> dict[str, float]:
+    """Seconds of the parts of an update, each compiled alone."""
+    state = init_learner(method, spec, jax.random.key(1))
+    actors = actors_of(method, state)
+    seen = Seen(state.values.online, jax.jit(lambda a, b: a.unroll(b))(actors, batch))
+
+    def gradient(net: Any, batch: Lanes) -> Any:
+        return jax.grad(lambda net: jnp.sum(actors.unroll_with(net, batch).q[..., 0]))(net)
+
+    def mixed(net: Any, seen: Seen, batch: Lanes) -> Any:
+        def value(net: Any, q: Any) -> Any:
+            nets, run = dataclasses.replace(seen.nets, mixer=net), dataclasses.replace(seen.run, q=q)
+            return jnp.sum(mix_now(method.mixer, Seen(nets, run), batch).q)
+
+        return jax.grad(value, argnums=(0, 1))(net, seen.run.q)
+
+    def time(function: Any, *arguments: Any) -> float:
+        compiled = jax.jit(function)
+        return seconds(lambda: compiled(*arguments), repeats=5)
+
+    return {
+        "laying the batch out": time(lambda b: laid(method, spec, b), episodes),
+        "three networks forward": 3 * time(lambda a, b: a.unroll(b).q, actors, batch),
+        "three networks forward and backward": 3 * time(gradient, actors.net, batch),
+        "mixer forward and backward": time(mixed, seen.nets.mixer, seen, batch),
+        "target mixer": time(lambda s, b: mix_after(method.mixer, s, b, s), seen, batch),
+        "memory": time(lambda m, b: method.memory.recall(m, b, method.gamma)[1], state.memory, batch),
+    }
+
+
+def growth() -> None:
+    """How an update grows, with everything else held."""
+    import matplotlib.pyplot as plt
+
+    base = make_method("emc-vdn")
+    sweeps = {
+        "agents": [(n, 32, 50) for n in (2, 4, 8, 16, 27)],
+        "moments of an episode": [(5, 32, length) for length in (25, 50, 100, 200)],
+        "episodes of a batch": [(5, count, 50) for count in (16, 32, 64, 128)],
+    }
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.5), layout="constrained")
+    result = machine()
+    for panel, (name, cases), column in zip(axes, sweeps.items(), (0, 2, 1), strict=True):
+        times = []
+        for agents, count, length in cases:
+            spec = EnvSpec(agents, 11, 80, 120, 200)
+            method = dataclasses.replace(base, batch_episodes=count, replay_episodes=max(count, 5_000))
+            times.append(1e3 * time_update(method, spec, laid(method, spec, made_up(spec, count, length))))
+            result[f"{name}: {cases[len(times) - 1][column]}, ms"] = times[-1]
+        sizes = [case[column] for case in cases]
+        panel.plot(sizes, times, "o-")
+        panel.plot([0, sizes[-1]], [0, times[-1]], ":", color="grey", label="linear")
+        panel.set(xlabel=name, ylabel="ms per update", xlim=0, ylim=0)
+        panel.legend(frameon=False)
+    figure.savefig(RESULTS / "growth.png", dpi=110)
+    keep("growth", result)
+
+
+def made_up(spec: EnvSpec, episodes: int, length: int) -> Episodes:
     """Random episodes, all of the same length."""
     keys = jax.random.split(jax.random.key(0), 4)
     steps, agents = spec.episode_limit, spec.n_agents
@@ -41,72 +141,32 @@ def full_batch(spec: EnvSpec, episodes: int, length: int) -> Episodes:
     )
 
 
-def operations(spec: EnvSpec, episodes: int, hidden: int) -> float:
-    """Floating-point operations of one update."""
-    inputs = spec.obs_size + spec.n_actions + spec.n_agents
-    first, rest = inputs * hidden, 6 * hidden * hidden + hidden * spec.n_actions
-    rows = (spec.episode_limit + 1) * episodes * spec.n_agents
-    return 2.0 * rows * (6 * (first + rest) + 3 * (first + 2 * rest))
-
-
-def plain_unroll(net: nets.AgentNet, x: jax.Array, moments: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The same network as a scan of all its layers, left to automatic differentiation."""
-
-    def step(h: jax.Array, now: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        h, out = net.step(now, h)
-        return h, (h, out)
-
-    return jax.lax.scan(step, jnp.zeros((x.shape[1], net.decode.weight.shape[1])), x)[1]
-
-
-def hoisted_unroll(net: nets.AgentNet, x: jax.Array, moments: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The same with the layers before and after the recurrent one taken out of the loop."""
-
-    def step(h: jax.Array, encoded: jax.Array) -> tuple[jax.Array, jax.Array]:
-        h = net.memory.step(encoded, h)
-        return h, h
-
-    start = jnp.zeros((x.shape[1], net.decode.weight.shape[1]))
-    hidden = jax.lax.scan(step, start, jax.nn.relu(net.encode(x)))[1]
-    return hidden, net.decode(hidden)
-
-
-def time_update(spec: EnvSpec, length: int) -> float:
-    """Seconds of one gradient step on episodes of a given length, inside a compiled loop."""
-    method = make_method("emc-vdn")
-    state, batch = init_learner(method, spec, jax.random.key(1)), full_batch(spec, method.batch_episodes, length)
-
-    @jax.jit
-    def several(state, batch):
-        return jax.lax.fori_loop(0, STEPS_PER_CALL, lambda i, s: update(method, s, batch, i)[0], state)
-
-    return seconds(lambda: several(state, batch), repeats=5) / STEPS_PER_CALL
-
-
-def main() -> None:
+def main(names: list[str]) -> None:
     result = machine()
-    ours = nets.AgentNet.unroll
-    for name, spec in SIZES.items():
-        work, limit = operations(spec, 32, 64), spec.episode_limit
-        peak = sgemm_peak()
-        fast, short = time_update(spec, limit), time_update(spec, limit // 2)
+    for name in names:
+        method = make_method(*SIZES[name], name)
+        spec, episodes = played(name, method.batch_episodes)
+        batch = laid(method, spec, episodes)
+        moments = int(jnp.sum(batch.length + 1))
+        work, peak = operations(spec, moments, method), sgemm_peak()
+        spent = time_update(method, spec, batch)
+        times = parts(method, spec, episodes, batch)
         peak = max(peak, sgemm_peak())
-        nets.AgentNet.unroll = plain_unroll
-        plain = time_update(spec, limit)
-        nets.AgentNet.unroll = hoisted_unroll
-        hoisted = time_update(spec, limit)
-        nets.AgentNet.unroll = ours
         result |= {
-            f"{name}: GFLOP in one update": work / 1e9,
-            f"{name}: milliseconds": fast * 1e3,
-            f"{name}: GFLOP/s": work / fast / 1e9,
-            f"{name}: share of SGEMM peak": work / fast / peak,
-            f"{name}: times faster than a plain scan": plain / fast,
-            f"{name}: times faster than a scan with outer layers hoisted": hoisted / fast,
-            f"{name}: times faster than that on episodes of half the length": hoisted / short,
+            f"{name}: milliseconds": spent * 1e3,
+            f"{name}: share of SGEMM peak, on played moments": work / spent / peak,
+            f"{name}: share of computed moments that were played": moments / (int(batch.moments) * batch.time.shape[1]),
+            f"{name}: longest, mean and limit of episodes": [int(jnp.max(batch.length)), float(jnp.mean(batch.length)), batch.limit],
+            f"{name}: lanes and rows": [batch.time.shape[1], batch.time.shape[1] * spec.n_agents],
+            **{f"{name}: ms of {part}": 1e3 * time for part, time in times.items()},
+            f"{name}: ms of everything else": 1e3 * (spent - sum(times.values())),
         }
-    keep("update", result)
+    keep("update", result, partial=names != list(SIZES))
 
 
 if __name__ == "__main__":
-    main()
+    keep_freed_memory()
+    if "--growth" in sys.argv:
+        growth()
+    else:
+        main(sys.argv[1:] or list(SIZES))

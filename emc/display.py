@@ -9,7 +9,7 @@ import time
 
 from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from emc.names import in_one_line
@@ -68,9 +68,10 @@ class LiveDisplay:
 
     def begin(self, run: RunDirectory, config: RunConfig) -> None:
         self.console.print(_headline(run, config), style="bold", highlight=False, markup=False)
-        self.console.print("compiling ...", style="dim")
         self.row = self.bar.add_task("training", total=config.budget.steps, speed="-", left="?")
-        self.live = Live(self.bar, console=self.console, refresh_per_second=4)
+        compiling = Progress(SpinnerColumn(), TextColumn("[dim]compiling[/dim]"), TimeElapsedColumn())  # until there are steps to show
+        compiling.add_task("compiling", total=None)
+        self.live = Live(compiling, console=self.console, refresh_per_second=4)
         self.live.start()
 
     def show(self, status: Status) -> None:
@@ -101,12 +102,17 @@ class PlainDisplay:
     def __init__(self, winnable: bool):
         self.winnable, self.last = winnable, -PLAIN_SECONDS
         self.waiting: Status | None = None  # the newest that has not been printed
+        self.begun: float | None = None  # while compiling
 
     def begin(self, run: RunDirectory, config: RunConfig) -> None:
         self.note(_headline(run, config))
         self.note("compiling ...")
+        self.begun = time.monotonic()
 
     def show(self, status: Status) -> None:
+        if self.begun is not None:
+            self.note(f"first steps after {time.monotonic() - self.begun:.0f} s")
+            self.begun = None
         self.waiting = status
         if time.monotonic() - self.last >= PLAIN_SECONDS and status.steps < status.total_steps:
             self._print(status)

@@ -169,7 +169,7 @@ Layers = tuple[Linear, GRU, Linear | None]
 
 # What the derivative needs of a moment, features first, in one array: what it keeps as it is, then the factors by which a change of the new
 # hidden state reaches the gates' inputs. The first three of these are the input's, the last three the hidden state's.
-_HIDDEN, _UPDATE, _ENCODED, _FACTORS, _KEPT = 0, 1, 2, 3, 7
+_HIDDEN, _UPDATE, _ENCODED, _FACTORS, KEPT = 0, 1, 2, 3, 7
 
 
 def tape_moments(moments: int) -> int:
@@ -245,7 +245,7 @@ def _unroll_forward(*arguments: Any) -> tuple[tuple[Array, Any], tuple[Any, ...]
     # Zeros that differ from network to network, as far as the compiler knows: of equal ones it would fill one and copy it for each loop.
     zero = jnp.where(jnp.isnan(_of(layers[0].bias)[0]), 1.0, 0.0)
     stretches = -(-x.shape[0] // length)
-    tape = _Tape(jnp.full((length + 1, _KEPT, *start.shape), zero, x.dtype), jnp.zeros((stretches + 1, *start.shape), x.dtype))
+    tape = _Tape(jnp.full((length + 1, KEPT, *start.shape), zero, x.dtype), jnp.zeros((stretches + 1, *start.shape), x.dtype))
     tracks, tape = _go(layers, x, first, 0, moments, start, tracks, tape)
     return tracks, (tape, layers, x, first, moments)
 

@@ -10,12 +10,15 @@ import jax
 
 from emc.envs.base import Described
 from emc.errors import UserError
+from emc.lanes import lanes_for
 from emc.methods import Method
+from emc.nets import KEPT, tape_moments
 from emc.training.loop import Budget, check_cadence, init
 from emc.training.packing import blank_episodes
+from emc.training.replay import Replay
 from emc.types import bytes_of
 
-LIVE_ARRAYS_PER_UNROLL = 12  # [moments, rows, hidden] arrays alive at the peak of one trained network's forward and backward pass
+TRACKS = 4  # of hidden states and values that are alive at the peak of an update
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,14 +39,23 @@ def plan(method: Method, env: Described, budget: Budget, seeds: int) -> Plan:
     spec = env.spec
     replay, memory = bytes_of(state.replay), bytes_of(state.learner.memory)
     networks = bytes_of((state.learner.values, state.learner.policy, state.learner.curiosity))
-    moments, rows = spec.episode_limit + 1, method.batch_episodes * spec.n_agents
-    hidden = method.policy.hidden
-    inputs = spec.obs_size + spec.n_actions + spec.n_agents
-    activations = 4 * moments * rows * (LIVE_ARRAYS_PER_UNROLL * hidden + inputs)
+    batch, temporaries = _update_bytes(method, state.replay)
     episode = bytes_of(jax.eval_shape(lambda: blank_episodes(spec, (), method.policy.blank_choice(spec))))
-    batch, test = episode * method.batch_episodes, episode * max(budget.test_episodes, budget.parallel_envs)
-    total = replay + memory + networks + 2 * batch + activations + 2 * test
+    test = episode * max(budget.test_episodes, budget.parallel_envs)
+    total = replay + memory + networks + batch + temporaries + 2 * test
     return Plan(replay * seeds, memory * seeds, networks * seeds, total * seeds, seeds)
+
+
+def _update_bytes(method: Method, replay: Replay) -> tuple[int, int]:
+    """A batch laid out for learning, and what one update makes of it at its peak: a tape, gradients, and the tracks of all unrolls."""
+    spec = replay.spec
+    lanes = lanes_for(method.batch_episodes, spec.n_agents, method.lanes)
+    rows = jax.ShapeDtypeStruct((method.batch_episodes,), "int32")
+    batch = jax.eval_shape(lambda replay, rows: replay.lay(rows, lanes, method.policy), replay, rows)
+    moments, side_by_side = batch.time.shape[0], lanes * spec.n_agents
+    tape = tape_moments(moments) * KEPT * method.policy.hidden
+    tracks = moments * TRACKS * (method.policy.hidden + spec.n_actions)
+    return bytes_of(batch), 4 * side_by_side * (tape + tracks)
 
 
 def check_fits(needed: Plan) -> None:

@@ -123,8 +123,9 @@ def test_lookup_finds_the_nearest_stored_key_within_the_radius_and_nothing_else(
 
 
 def test_more_doubtful_keys_than_are_searched_at_once_are_all_searched():
-    rng, radius, count = np.random.default_rng(0), 0.01, 12 * index.CHUNK + 7
-    keys = rng.normal(size=(count, AXES)).astype(np.float32)
+    rng, radius, count = np.random.default_rng(0), 0.01, 3 * index.CHUNK + 7
+    width = index.cell_width(radius)
+    keys = (np.round(10 * rng.normal(size=(count, AXES)) / width) * width + 0.3 * radius).astype(np.float32)  # beside borders
     step = rng.normal(size=(count, AXES))
     queries = (keys + 0.9 * radius * step / np.linalg.norm(step, axis=1, keepdims=True)).astype(np.float32)
     table = insert(index.empty(100_000, AXES), keys, np.arange(count, dtype=np.float32), np.ones(count, bool), radius=radius)

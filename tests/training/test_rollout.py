@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -92,12 +93,34 @@ def test_outcomes_are_return_length_and_win_of_each_episode() -> None:
     assert 0 < np.sum(outcome.won) < EPISODES
 
 
-def test_the_loop_ends_with_the_longest_episode_and_a_batch_of_one_is_a_batch() -> None:
+def test_a_batch_of_one_is_a_batch() -> None:
     for seed in range(3):
         record, outcome = rollout(seed, 1.0, 1)
         length, _, _ = script(record, 0)
         assert record.reward.shape == (1, LIMIT)
         assert outcome.length.tolist() == [length]
+
+
+class Counted(Scripted):
+    """Tells the host of every step."""
+
+    def step(self, *arguments: Any) -> Any:
+        jax.debug.callback(lambda: STEPS.append(1))
+        return super().step(*arguments)
+
+
+STEPS: list[int] = []
+
+
+def test_no_step_is_computed_after_the_longest_episode() -> None:
+    counted = jax.jit(lambda key: play(Counted(), Actors(POLICY, NET, ()), key, jnp.ones(()), 2)[1].length)
+    longest = []
+    for seed in range(8):
+        STEPS.clear()
+        longest.append(int(jnp.max(counted(jax.random.key(seed)))))
+        jax.effects_barrier()
+        assert len(STEPS) == longest[-1]  # a step of both at once
+    assert min(longest) < LIMIT
 
 
 def test_with_epsilon_one_every_available_action_is_as_likely_and_no_other_is_taken() -> None:
