@@ -60,7 +60,7 @@ def sequential_law(weight: list[float], draws: int) -> dict[tuple[int, ...], flo
 def many_draws(priority: jax.Array, added: jax.Array, keys: jax.Array) -> dict[str, jax.Array]:
     ring = Replay(SPEC, Replay.empty(SPEC, priority.shape[0]).episodes, priority, added)
     samplers = {"uniform": Uniform(), "prioritised": Prioritised()}
-    return {name: jax.vmap(lambda key: ring.sample(key, sampler, 2)[0])(keys) for name, sampler in samplers.items()}  # noqa: B023
+    return {name: jax.vmap(lambda key: ring.draw(key, sampler, 2))(keys) for name, sampler in samplers.items()}  # noqa: B023
 
 
 def test_drawing_has_exactly_the_law_of_sequential_proportional_draws() -> None:
