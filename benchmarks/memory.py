@@ -16,15 +16,20 @@ import time
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.spatial import cKDTree
 
+from emc.lanes import lay_episodes
 from emc.memory import EpisodicMemory
+from emc.memory.episodic import Remembered
+from emc.parts import Recollection
 from emc.types import EnvSpec, Episodes
 
 STATE_SIZE = 92
 STEPS = 99  # with the moment after the last step, 100 states per episode
 BATCH = 32  # episodes per recall
+LANES = 16  # that they are laid out in, which is part of what is timed
 FILL = 100  # episodes per call while filling
 GAMMA = 0.99
 UPDATES_PER_REBUILD = 200  # released code
@@ -69,9 +74,12 @@ class Ours:
         self.memory = EpisodicMemory()
         self.state = self.memory.init(jax.random.key(0), SPEC)
         self.observe = jax.jit(lambda state, fresh: self.memory.observe(state, fresh, GAMMA), donate_argnums=0)
-        self.recall = jax.jit(lambda state, batch: self.memory.recall(state, batch, GAMMA), donate_argnums=0)
+        self.recall = jax.jit(self._recall, donate_argnums=0)
         self.filled: list[tuple[int, int]] = []  # seed and number of episodes of each batch
         self.evictions: list[tuple[int, int]] = []  # after how many written states
+
+    def _recall(self, state: Remembered, batch: Episodes) -> tuple[Remembered, Recollection]:
+        return self.memory.recall(state, lay_episodes(batch, LANES, lambda obs, previous: obs.astype(jnp.float32)), GAMMA)
 
     def fill(self, entries: int) -> None:
         written = self.evictions[-1][0] if self.evictions else 0

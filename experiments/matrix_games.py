@@ -14,6 +14,7 @@ import dataclasses
 import itertools
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ import numpy as np
 import emc
 from emc.envs import make_env
 from emc.envs.base import Environment
+from emc.lanes import Lanes, lay_episodes
 from emc.losses import Qtran, Weighted
-from emc.losses.td import chosen_value
+from emc.losses.td import greedy_actions, mix_now
 from emc.methods import Method, make_method
 from emc.mixers.qplex import QPLEX
 from emc.parts import Actors, Seen
@@ -93,21 +95,24 @@ def all_plays(env: Environment) -> Episodes:
 def learned_values(config: RunConfig, learner: LearnerState, plays: Episodes) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """The team's value along every play, the agents' own greedy actions at each of its moments, and a second value if there is one."""
     actors: Actors = actors_of(config.method, learner)
-    online = Seen(learner.values.online, actors.unroll(plays))
-    fit = config.method.loss(actors, config.method.mixer, online, online, plays, plays.reward, config.method.gamma)
-    greedy = jnp.argmax(jnp.where(plays.available, online.run.q, -jnp.inf), axis=-1)
-    return np.asarray(fit.q[..., 0]), np.asarray(greedy[:, :-1]), second_value(config.method, actors, online, plays)
+    count, _, _, n_actions = plays.available.shape
+    lanes = lay_episodes(plays, count, partial(config.method.policy.inputs, n_actions=n_actions))
+    online = Seen(learner.values.online, actors.unroll(lanes))
+    fit = config.method.loss(actors, config.method.mixer, online, online, lanes, lanes.reward, config.method.gamma)
+    second = second_value(config.method, actors, online, lanes)
+    team, greedy, *rest = (lanes.by_episode(x) for x in (fit.q[..., 0], greedy_actions(online, lanes), *second.values()))
+    return np.asarray(team), np.asarray(greedy), {name: np.asarray(values) for name, values in zip(second, rest, strict=True)}
 
 
-def second_value(method: Method, actors: Actors, online: Seen, plays: Episodes) -> dict[str, np.ndarray]:
+def second_value(method: Method, actors: Actors, online: Seen, plays: Lanes) -> dict[str, jax.Array]:
     """What some papers print beside the team's value: QTRAN's transformed sum, weighted QMIX's unrestricted value."""
     match method.loss:
         case Qtran():
-            total = chosen_value(method.mixer, online, plays).q + online.nets.loss.value(plays.state[:, :-1].astype(jnp.float32))
-            return {"sum of the agents' values and V": np.asarray(total[..., 0])}
+            total = mix_now(method.mixer, online, plays).q + online.nets.loss.value(plays.state)
+            return {"sum of the agents' values and V": total[..., 0]}
         case Weighted():
             central = method.loss.central(actors, online, plays)
-            return {"Q*": np.asarray(chosen_value(method.loss.central_mixer, central, plays).q[..., 0])}
+            return {"Q*": mix_now(method.loss.central_mixer, central, plays).q[..., 0]}
         case _:
             return {}
 
