@@ -4,8 +4,8 @@ Episodes differ in length, and most of a padded batch never happened. Here they 
 is placed first, each next one where most room is left.
 
     lane 0   a a a a a a a a a a a a a a A
-    lane 1   b b b b b b b b b B d d d D          A, B, ... are last moments: seen, but followed by no step
-    lane 2   c c c c c C e e e e E f f F
+    lane 1   b b b b b b b b b B e e e E          A, B, ... are last moments: seen, but followed by no step
+    lane 2   c c c c c C d d d d D f f F
 
 All lanes are worked through side by side, and every loop ends with the longest of them. What a step led to stands at the next moment of its
 lane, so whatever belongs to steps is an array `[moments, lanes]` with a mask (`played`), and recurrent networks begin again where an
