@@ -1,35 +1,46 @@
-"""End-to-end gridworld training of EMC-VDN, with 30 test episodes per 1,000 steps: environment steps per second.
+"""End-to-end training: environment steps per second.
 
-    python benchmarks/training.py               one process, then two at once, one core each
+    python benchmarks/training.py                        EMC-VDN on the gridworld: one process, then two at once, one core each
+    python benchmarks/training.py --battles BEFORE       three methods on four maps, beside an earlier checkout of emc in the folder BEFORE
 
-Measured after compilation in the phase that every run shares, where episodes mostly run to their limit and one gradient step buys 30
-environment steps. Once the task is solved an episode is about 11 steps long and so is what a gradient step buys: expect about half the
-figure there; the runs in `results/` hold what whole runs took.
-The released PyTorch code makes about 250 steps/s with two threads and 2 x 200 as two processes on a machine of this kind.
+The gridworld is measured with 30 test episodes per 1,000 steps, after compilation, in the phase that every run shares, where episodes mostly
+run to their limit and one gradient step buys 30 environment steps. The released PyTorch code makes about 250 steps/s with two threads and
+2 x 200 as two processes on a machine of this kind. Battles are measured without tests, from the first update on, in turns: earlier code, this
+code. Where the rules of battles differ between the two, so may the lengths of episodes, and with them how many steps an update buys.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 WARM_UP, MEASURED = 2_000, 15_000
 RELEASED_ONE, RELEASED_TWO = 250.0, 400.0
+METHODS, MAPS = ("emc-qplex", "qplex", "qmix"), ("3m", "2s3z", "MMM2", "corridor")
+ITERATIONS = 10  # of a timed call
+HERE = Path(__file__).parents[1]
 
 
-def one(core: int) -> float:
-    """Steps per second of one single-threaded process on its own core."""
-    import os
-
+def on_core(core: int) -> None:
+    """One thread, on a core of its own."""
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
+
+
+def gridworld(core: int) -> float:
+    """Steps per second of one single-threaded process."""
+    on_core(core)
+    from emc.allocator import keep_freed_memory
     from emc.envs import make_env
     from emc.methods import make_method
     from emc.training.loop import Budget, Program
 
+    keep_freed_memory()
     budget = Budget()
     program = Program(make_method("emc-vdn"), budget, make_env("gridworld"), (1,))
     state, iteration, evaluations, begun = program.init(), 0, 0, None
@@ -48,17 +59,58 @@ def one(core: int) -> float:
             return (steps - begun[0]) / (time.perf_counter() - begun[1])
 
 
-def in_processes(cores: list[int]) -> list[float]:
-    """The same in several processes at once."""
-    running = [subprocess.Popen([sys.executable, __file__, str(core)], stdout=subprocess.PIPE, text=True) for core in cores]
-    return [float(json.loads(process.communicate()[0])) for process in running]
+def battle(method: str, name: str) -> float:
+    """Steps per second of training, the best of three calls. Earlier versions have no allocator to set up."""
+    on_core(max(os.sched_getaffinity(0)))
+    import contextlib
+
+    with contextlib.suppress(ImportError):
+        from emc.allocator import keep_freed_memory
+
+        keep_freed_memory()
+    import jax
+
+    from emc.envs import make_env
+    from emc.methods import make_method
+    from emc.training.loop import Budget, Program
+
+    program = Program(make_method(method, "starcraft", name), Budget(), make_env(name), (1,))
+    state, speeds = jax.block_until_ready(program.advance(program.init(), 0, 40)), []
+    for call in range(3):
+        before, begun = int(state.env_steps), time.perf_counter()
+        state = jax.block_until_ready(program.advance(state, 40 + call * ITERATIONS, ITERATIONS))
+        speeds.append((int(state.env_steps) - before) / (time.perf_counter() - begun))
+    return max(speeds)
+
+
+def in_process(*words: str, code: Path = HERE) -> subprocess.Popen[str]:
+    """This file in a process of its own, with a given version of emc."""
+    environment = os.environ | {"PYTHONPATH": str(code)}
+    return subprocess.Popen([sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def answer(process: subprocess.Popen[str]) -> float:
+    return float(json.loads(process.communicate()[0].strip().splitlines()[-1]))
+
+
+def battles(before: Path) -> None:
+    from common import keep, machine
+
+    result = machine()
+    for name in MAPS:
+        for method in METHODS:
+            earlier, now = (answer(in_process("battle", method, name, code=code)) for code in (before, HERE))
+            title = f"{method} on {name}"
+            result |= {f"{title}: steps/s before": earlier, f"{title}: steps/s": now, f"{title}: times as fast": now / earlier}
+            print(title, f"{earlier:.1f} -> {now:.1f}", flush=True)
+    keep("training-battles", result)
 
 
 def main() -> None:
     from common import keep, machine
 
-    (alone,) = in_processes([0])
-    together = sum(in_processes([0, 1]))
+    alone = answer(in_process("gridworld", "0"))
+    together = sum(map(answer, [in_process("gridworld", core) for core in ("0", "1")]))
     keep(
         "training",
         machine()
@@ -72,7 +124,12 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        print(json.dumps(one(int(sys.argv[1]))))
-    else:
-        main()
+    match sys.argv[1:]:
+        case ["gridworld", core]:
+            print(json.dumps(gridworld(int(core))))
+        case ["battle", method, name]:
+            print(json.dumps(battle(method, name)))
+        case ["--battles", before]:
+            battles(Path(before).resolve())
+        case _:
+            main()
