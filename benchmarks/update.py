@@ -38,7 +38,7 @@ SIZES = {
 
 
 def played(env_name: str, episodes: int) -> tuple[EnvSpec, Episodes]:
-    """Episodes of a random team; on the gridworld nearly all have full length, and those that do not are made so by another seed."""
+    """Episodes of a random team, which on the gridworld have full length but for a rare success."""
     env, policy = make_env(env_name), make_method("vdn").policy
     net = policy.init_net(jax.random.key(0), env.spec)
     return env.spec, jax.jit(lambda key: play(env, Actors(policy, net, ()), key, jnp.ones(()), episodes)[0])(jax.random.key(1))
