@@ -4,9 +4,10 @@
     python benchmarks/training.py --battles BEFORE       three methods on four maps, beside an earlier checkout of emc in the folder BEFORE
 
 The gridworld is measured with 30 test episodes per 1,000 steps, after compilation, in the phase that every run shares, where episodes
-mostly run to their limit and one gradient step buys 30 environment steps. The released PyTorch code makes about 250 steps/s with two threads
-and 2 x 200 as two processes on a machine of this kind. Battles are measured without tests, from the first update on, in turns: earlier code,
-this code. Where the rules of battles differ between the two, so may the lengths of episodes, and with them how many steps an update buys.
+mostly run to their limit and one gradient step buys 30 environment steps. The released PyTorch code makes about 250 steps/s with two
+threads and 2 x 200 as two processes on a machine of this kind. Battles are measured without tests, from the first update on, in turns:
+earlier code, this code. Where the rules of battles differ between the two, so may the lengths of episodes, and with them how many steps
+an update buys.
 """
 
 from __future__ import annotations
