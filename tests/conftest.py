@@ -6,6 +6,8 @@ there are.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,21 @@ AS_USERS_HAVE_IT = {  # files whose tests play long battles, or compare bits of 
     "tests/training/test_loop.py",
     "tests/training/test_matrix_games.py",
 }
+
+
+MOST_MAPS = 25_000  # a process may have 65,530 on Linux; compiled programs take some dozens each, and JAX dies when there are no more
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_compiled_programs() -> Iterator[None]:
+    """Let go of compiled programs before there are more than a process can hold."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > MOST_MAPS:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
