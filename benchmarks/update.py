@@ -6,7 +6,8 @@
 
 Work is counted as the products of the agents' layers that the method cannot avoid, at the moments that were really played: six forward
 passes for EMC, and for each of its three networks that learn the gradients of all weights and of all inputs but those of the first layer,
-which are data. Gridworld episodes have full length; battles are what a random team played, 32 of them.
+which are data. "Everything else" is curiosity's own mixer and distances, clearing, optimisers and metrics. Gridworld episodes have full
+length; battles are what a random team played, 32 of them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from emc.losses.td import mix_after, mix_now
 from emc.methods import Method, make_method
 from emc.parts import Actors, Seen
 from emc.training.learner import actors_of, init_learner, learn
+from emc.training.replay import Replay
 from emc.training.rollout import play
 from emc.types import EnvSpec, Episodes
 
@@ -57,18 +59,29 @@ def laid(method: Method, spec: EnvSpec, batch: Episodes) -> Lanes:
     return jax.jit(lambda batch: lay_episodes(batch, lanes, partial(method.policy.inputs, n_actions=spec.n_actions)))(batch)
 
 
-def time_update(method: Method, spec: EnvSpec, batch: Lanes) -> float:
-    """Seconds of one gradient step inside a compiled loop."""
-    state = init_learner(method, spec, jax.random.key(1))
+def stored(method: Method, spec: EnvSpec, episodes: Episodes) -> Replay:
+    """The episodes as training has them: packed."""
+    count = episodes.reward.shape[0]
+    return jax.jit(lambda replay, fresh: replay.add(fresh, method.replay))(Replay.empty(spec, count), episodes)
+
+
+def time_update(method: Method, spec: EnvSpec, replay: Replay) -> float:
+    """Seconds of one gradient step inside a compiled loop, from packed episodes to new weights."""
+    state, lanes = init_learner(method, spec, jax.random.key(1)), lanes_for(method.batch_episodes, spec.n_agents, method.lanes)
+    rows = jnp.arange(replay.capacity)
 
     @jax.jit
-    def several(state: Any, batch: Lanes) -> Any:
-        return jax.lax.fori_loop(0, STEPS_PER_CALL, lambda i, s: learn(method, s, batch, i)[0], state)
+    def several(state: Any, replay: Replay) -> Any:
+        def one(i: Any, state: Any) -> Any:
+            # Which rows are read depends on the step, so that laying them out stays inside the loop.
+            return learn(method, state, replay.lay((rows + i) % replay.capacity, lanes, method.policy), i)[0]
 
-    return seconds(lambda: several(state, batch), repeats=5) / STEPS_PER_CALL
+        return jax.lax.fori_loop(0, STEPS_PER_CALL, one, state)
+
+    return seconds(lambda: several(state, replay), repeats=5) / STEPS_PER_CALL
 
 
-def parts(method: Method, spec: EnvSpec, episodes: Episodes, batch: Lanes) -> dict[str, float]:
+def parts(method: Method, spec: EnvSpec, replay: Replay, batch: Lanes) -> dict[str, float]:
     """Seconds of the parts of an update, each compiled alone."""
     state = init_learner(method, spec, jax.random.key(1))
     actors = actors_of(method, state)
@@ -89,7 +102,7 @@ def parts(method: Method, spec: EnvSpec, episodes: Episodes, batch: Lanes) -> di
         return seconds(lambda: compiled(*arguments), repeats=5)
 
     return {
-        "laying the batch out": time(lambda b: laid(method, spec, b), episodes),
+        "laying the batch out": time(lambda r: r.lay(jnp.arange(r.capacity), batch.time.shape[1], method.policy), replay),
         "three networks forward": 3 * time(lambda a, b: a.unroll(b).q, actors, batch),
         "three networks forward and backward": 3 * time(gradient, actors.net, batch),
         "mixer forward and backward": time(mixed, seen.nets.mixer, seen, batch),
@@ -115,7 +128,7 @@ def growth() -> None:
         for agents, count, length in cases:
             spec = EnvSpec(agents, 11, 80, 120, 200)
             method = dataclasses.replace(base, batch_episodes=count, replay_episodes=max(count, 5_000))
-            times.append(1e3 * time_update(method, spec, laid(method, spec, made_up(spec, count, length))))
+            times.append(1e3 * time_update(method, spec, stored(method, spec, made_up(spec, count, length))))
             result[f"{name}: {cases[len(times) - 1][column]}, ms"] = times[-1]
         sizes = [case[column] for case in cases]
         panel.plot(sizes, times, "o-")
@@ -149,8 +162,9 @@ def main(names: list[str]) -> None:
         batch = laid(method, spec, episodes)
         moments = int(jnp.sum(batch.length + 1))
         work, peak = operations(spec, moments, method), sgemm_peak()
-        spent = time_update(method, spec, batch)
-        times = parts(method, spec, episodes, batch)
+        replay = stored(method, spec, episodes)
+        spent = time_update(method, spec, replay)
+        times = parts(method, spec, replay, batch)
         peak = max(peak, sgemm_peak())
         result |= {
             f"{name}: milliseconds": spent * 1e3,

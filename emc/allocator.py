@@ -8,12 +8,13 @@ process that trains and only from its first training on; importing emc changes n
 * M_TRIM_THRESHOLD at its maximum: the heap's freed end is kept,
 * M_ARENA_MAX = 1: threads share that heap, so what one frees another can use.
 
-The price is memory that stays with the process, about the size of one update's temporaries. `EMC_KEEP_MEMORY=0` in the environment leaves
-the allocator as it is. On other systems, and with other C libraries, nothing is done.
+The price is memory that stays with the process: what a run has freed is there for the next one. `EMC_KEEP_MEMORY=0` in the environment
+leaves the allocator as it is. On other systems, and with other C libraries, nothing is done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -21,6 +22,12 @@ import platform
 
 SWITCH = "EMC_KEEP_MEMORY"
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
+
+
+def give_back() -> None:
+    """Return what is freed to the system now, where that can be asked for: before free memory is counted."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @functools.cache

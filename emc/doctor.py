@@ -25,9 +25,11 @@ def diagnosis() -> Iterator[str]:
     import jax
 
     from emc import __version__
+    from emc.allocator import keep_freed_memory
 
     devices = ", ".join(str(device) for device in jax.devices())
     yield f"emc {__version__}, Python {platform.python_version()}, jax {jax.__version__} on {devices}"
+    yield f"while training the C library's allocator {keep_freed_memory()}"
     yield ""
     yield "Playable here with nothing else: everything that `emc envs` lists."
     yield ""

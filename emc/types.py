@@ -111,7 +111,7 @@ class Unroll(eqx.Module):
 
     q: Float[Array, "M W N A"]
     hidden: Float[Array, "M H W N"]  # features first, as recurrent networks have it
-    context: Float[Array, "M W X"]  # what the mixer reads beside the state; nothing for most
+    context: Float[Array, "M W X"]  # what the mixer reads beside the state, a constant to it; nothing for most
 
 
 @jax.custom_batching.custom_vmap

@@ -158,12 +158,18 @@ def test_what_is_laid_is_what_was_played_and_zero_elsewhere(lengths: list[int], 
     assert_close(back["sums"], np.sum(np.asarray(batch.reward, np.float64), axis=1), 1e-5)
 
 
-@pytest.mark.parametrize(("dtype", "lanes"), [("float32", 1), ("float32", 5), ("bool", 3), ("uint8", 3)])
+@pytest.mark.parametrize(("dtype", "lanes"), [("float32", 1), ("float32", 5), ("bool", 3), ("uint8", 3), ("bfloat16", 3), ("float16", 5)])
 def test_stored_episodes_are_laid_bit_for_bit_as_padded_ones(dtype: str, lanes: int) -> None:
-    spec = dataclasses.replace(SPEC, episode_limit=LIMIT, obs_dtype=dtype, state_dtype=dtype)
+    flags = {"obs_flags": (1,), "state_flags": (0, 2)} if dtype in ("bfloat16", "float16") else {}  # as battles have it
+    spec = dataclasses.replace(SPEC, episode_limit=LIMIT, obs_dtype=dtype, state_dtype=dtype, **flags)
     whole, rng = random_episodes(7, [LIMIT, 1, 8, 13, 2], [True, False, True, False, False], spec), np.random.default_rng(0)
     obs, state = (
-        jnp.asarray(np.round(np.abs(np.asarray(x))) if dtype != "float32" else np.asarray(x), dtype) for x in (whole.obs, whole.state)
+        jnp.asarray(np.round(np.abs(np.asarray(x))) if dtype in ("bool", "uint8") else np.asarray(x), dtype)
+        for x in (whole.obs, whole.state)
+    )
+    obs, state = (
+        x.at[..., list(places)].set((x[..., list(places)] > 0).astype(x.dtype)) if places else x
+        for x, places in ((obs, spec.obs_flags), (state, spec.state_flags))
     )
     choice = jnp.asarray(rng.integers(1, 9, (5, LIMIT)) * np.asarray(whole.played), jnp.int8)
     batch = dataclasses.replace(whole, obs=obs, state=state, choice=choice)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from emc import nets
 from emc.interop import to_torch
 from emc.nets import GRU, MLP, AgentNet, Linear, Trunk
 from emc.policies import RecurrentQ
@@ -149,6 +150,17 @@ def test_the_derivative_of_unroll_is_that_of_a_plain_scan_that_begins_anew_with_
         ours, plain = both_gradients(net, x, beginnings(seed), weights, jnp.int32(moments), reads)
         assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(ours))
         assert_trees_close(ours, plain, 1e-9)
+
+
+@pytest.mark.parametrize("tape", [1, 4, 5, 10, 11])
+def test_a_tape_that_is_too_short_is_written_again_stretch_by_stretch(tape: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nets, "tape_moments", lambda moments: tape)
+    x, weights = numbers(3)
+    first = beginnings(3).at[tape % TIME, 0].set(True)  # an episode that begins with a stretch
+    fresh = jax.jit(both_gradients.__wrapped__)  # nothing that was compiled for another tape
+    for moments in sorted({1, tape, min(tape + 1, TIME), 2 * tape if 2 * tape <= TIME else TIME, TIME - 1, TIME}):
+        ours, plain = fresh(agent(3), x, first, weights, jnp.int32(moments))
+        assert_trees_close(ours, plain, 2e-5)
 
 
 def test_the_derivative_in_single_precision_is_as_good_as_that_of_a_plain_scan() -> None:

@@ -122,7 +122,7 @@ def along_steps(lanes: Lanes, values: Any) -> jax.Array:
 
 def unpacked(spec: EnvSpec, packed: Packed) -> Episodes:
     """Stored episodes in padded rows again, moment by moment."""
-    length = lengths(spec, packed)
+    length = lengths(spec, packed.step_flags)
     row, time = jnp.meshgrid(jnp.arange(length.shape[0]), jnp.arange(spec.episode_limit + 1), indexing="ij")
     moment = unpack(spec, packed, row, time, length[row])
     played = jnp.arange(spec.episode_limit) < length[:, None]

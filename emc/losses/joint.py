@@ -99,7 +99,7 @@ def joint_error(
 
     def work(weights: tuple[()], tracks: tuple[()], net: JointNet, data: tuple[Array, ...]) -> Float[Array, "B W 1"]:
         state, hidden, q, available = (x[1:] for x in data)
-        return net(state, by_agent(hidden), best(q, available))
+        return net(state, features_last(hidden), best(q, available))
 
     data = (batch.state, target.run.hidden, decider.run.q, batch.available)
     after = along(work, batch, (), fixed=target_net, data=data)
@@ -112,13 +112,13 @@ def joint_values(net: JointNet, seen: Seen, batch: Lanes, action: Int[Array, "M 
 
     def work(net: JointNet, hidden: Array, fixed: tuple[()], data: tuple[Array, ...]) -> Float[Array, "B W 1"]:
         state, action = (x[:-1] for x in data)
-        return net(state, by_agent(hidden), action)
+        return net(state, features_last(hidden), action)
 
     return along(work, batch, net, seen.run.hidden, data=(batch.state, action))
 
 
-def by_agent(hidden: Float[Array, "B H W N"]) -> Float[Array, "B W N H"]:
-    """Features last."""
+def features_last(hidden: Float[Array, "B H W N"]) -> Float[Array, "B W N H"]:
+    """From the layout of recurrent networks to that of others."""
     return jnp.moveaxis(hidden, 1, -1)
 
 

@@ -47,12 +47,13 @@ class QPLEX(Mixer):
         return DuplexNet(MLP.init(weight_key, sizes), MLP.init(bias_key, sizes), attention)
 
     def __call__(self, net: DuplexNet, values: AgentValues, state: Shaped[Array, " S"]) -> Mixed:
-        weight, bias, *read = at_once(state.astype(jnp.float32), net.weight.layers[0], net.bias.layers[0], *net.attention.readers)
-        attention = net.attention(read, values)
+        s = state.astype(jnp.float32)
         if not self.weighted:
-            return Mixed(duplex(values.chosen, values.greedy, attention), jnp.zeros(()))
+            return Mixed(duplex(values.chosen, values.greedy, net.attention(at_once(s, *net.attention.readers), values)), jnp.zeros(()))
+        weight, bias, *read = at_once(s, net.weight.layers[0], net.bias.layers[0], *net.attention.readers)
         weight, bias = jnp.abs(net.weight.after_first(weight)) + TINY, net.bias.after_first(bias)
-        return Mixed(duplex(weight * values.chosen + bias, weight * values.greedy + bias, attention), jnp.zeros(()))
+        chosen, greedy = weight * values.chosen + bias, weight * values.greedy + bias
+        return Mixed(duplex(chosen, greedy, net.attention(read, values)), jnp.zeros(()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,7 +32,7 @@ from emc.errors import CheckpointError, FileError
 
 __all__ = ["CheckpointError", "load", "save", "tidy"]
 
-FORMAT, VERSION = "emc-checkpoint", 1
+FORMAT, VERSION = "emc-checkpoint", 2  # 2: other cells of the episodic memory, short floats of a replay as bits
 ARRAYS, DESCRIPTION = "arrays.safetensors", "checkpoint.json"
 CODES = {  # names of the safetensors format; everything else is stored as bits
     "float16": "F16", "float32": "F32", "float64": "F64", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64",

@@ -41,9 +41,9 @@ def pack(spec: EnvSpec, episodes: Episodes) -> Packed:
     )
 
 
-def lengths(spec: EnvSpec, packed: Packed) -> Int[Array, "*B"]:
-    """Steps of each episode."""
-    return jnp.sum(jnp.unpackbits(packed.step_flags[..., 1, :], axis=-1, count=spec.episode_limit).astype(jnp.int32), axis=-1)
+def lengths(spec: EnvSpec, step_flags: UInt8[Array, "*B 2 bytes2"]) -> Int[Array, "*B"]:
+    """Steps of each episode, by its packed flags."""
+    return jnp.sum(jnp.unpackbits(step_flags[..., 1, :], axis=-1, count=spec.episode_limit).astype(jnp.int32), axis=-1)
 
 
 def unpack(spec: EnvSpec, packed: Packed, row: Int[Array, "*K"], time: Int[Array, "*K"], length: Int[Array, "*K"]) -> Moment:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jax
 
+from emc.allocator import give_back
 from emc.envs.base import Described
 from emc.errors import UserError
 from emc.lanes import lanes_for
@@ -59,7 +60,8 @@ def _update_bytes(method: Method, replay: Replay) -> tuple[int, int]:
 
 
 def check_fits(needed: Plan) -> None:
-    """Refuse a run that cannot fit, before it starts."""
+    """Refuse a run that cannot fit, before it starts; what earlier runs of the process have freed counts as free."""
+    give_back()
     available = available_bytes()
     if available is not None and needed.peak > available:
         raise UserError(

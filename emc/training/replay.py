@@ -54,7 +54,7 @@ class Replay(eqx.Module):
 
     def lay(self, rows: Int[Array, " B"], lanes: int, policy: Policy) -> Lanes:
         """Stored episodes laid out for learning; only what was played of them is read."""
-        length = lengths(self.spec, jax.tree.map(lambda ring: ring[rows], self.episodes))
+        length = lengths(self.spec, self.episodes.step_flags[rows])
         return lay(
             lambda episode, time: unpack(self.spec, self.episodes, rows[episode], time, length[episode]),
             length,
