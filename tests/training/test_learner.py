@@ -116,7 +116,8 @@ def test_weights_after_one_update_are_the_released_codes(name: str, net: str) ->
     assert set(ours) == {f"{key}_l0" if key.startswith("rnn.") and not key.endswith("_l0") else key for key in final}
     for key, expected in final.items():
         mine = ours[key] if key in ours else ours[f"{key}_l0"]  # GRU cells and sequence GRUs differ in their names only
-        assert_close(mine, expected, 1e-5)  # of the largest weight of each array
+        # Of the largest weight of each array. Sums have another order than there, and RMSprop makes much of a gradient near zero.
+        assert_close(mine, expected, 2e-5)
         # Weights hardly move in one update, so their change is checked for itself; the soft target's is near the rounding of a weight.
         assert_close(mine - initial[key], expected - initial[key], 1e-3)
 
