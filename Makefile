@@ -35,10 +35,13 @@ lint: setup  ## ruff
 types: setup  ## pyright, strict on emc/
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-# Pytest ends with 5 where PYTEST_ARGS leave nothing of one of the two kinds.
+# Both kinds run even where the first has failures. Pytest ends with 5 where PYTEST_ARGS leave nothing of one of them.
 unit: $(EXTRAS) $(BROWSER)  ## all tests (PYTEST_ARGS="-m 'not slow'" leaves the slow ones out)
-	$(TEST_ENV) XLA_FLAGS="$(QUICKLY) $(XLA_FLAGS)" $(TESTS) --compiled quickly $(PYTEST_ARGS) || [ $$? -eq 5 ]
-	$(TEST_ENV) XLA_FLAGS="$(ONE_THREAD) $(XLA_FLAGS)" $(TESTS) --compiled as-users-have-it $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	@worst=0; \
+	run() { echo "$$@"; env "$$@" || { ended=$$?; [ $$ended -eq 5 ] || worst=$$ended; }; }; \
+	run $(TEST_ENV) XLA_FLAGS="$(QUICKLY) $(XLA_FLAGS)" $(TESTS) --compiled quickly $(PYTEST_ARGS); \
+	run $(TEST_ENV) XLA_FLAGS="$(ONE_THREAD) $(XLA_FLAGS)" $(TESTS) --compiled as-users-have-it $(PYTEST_ARGS); \
+	exit $$worst
 
 format: setup  ## rewrite the source in the common layout
 	$(BIN)/ruff check --fix .

@@ -226,8 +226,8 @@ def test_a_stranger_who_lies_in_the_arrays_file_is_refused(tmp_path: Path) -> No
 def test_another_format_version_is_refused_and_both_versions_are_named(tmp_path: Path) -> None:
     save(tmp_path / "0", learner(), {})
     path = tmp_path / "0" / checkpoint.DESCRIPTION
-    path.write_text(path.read_text().replace('"version": 1', '"version": 7'))
-    assert "version 7, this emc reads 1" in refusal(tmp_path / "0", learner())
+    path.write_text(path.read_text().replace(f'"version": {checkpoint.VERSION}', '"version": 7'))
+    assert f"version 7, this emc reads {checkpoint.VERSION}" in refusal(tmp_path / "0", learner())
 
 
 def test_the_first_array_that_differs_is_named(tmp_path: Path) -> None:
