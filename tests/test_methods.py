@@ -13,7 +13,7 @@ from emc.curiosity import RND, NoCuriosity, ValueCuriosity
 from emc.errors import UserError
 from emc.losses import TD, CentralTD, Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
-from emc.methods import METHODS, PAPER, PARTS, STARCRAFT, Method, make_method
+from emc.methods import METHODS, PAPER, PARTS, STARCRAFT, TUNED, Method, make_method
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent, Unrestricted
 from emc.optimisers import Adam
 from emc.policies import Maven, RecurrentQ, Rode
@@ -154,7 +154,7 @@ def test_a_new_episode_weighs_ten_in_the_released_replay() -> None:
 def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(UserError, match=r"^unknown method 'emc-qplx'; known: [^\n]*Did you mean emc-qplex\?$"):
         make_method("emc-qplx")
-    with pytest.raises(UserError, match=r"^unknown preset 'papers'; known: paper, released, starcraft. Did you mean paper\?$"):
+    with pytest.raises(UserError, match=r"^unknown preset 'papers'; known: paper, released, starcraft, tuned. Did you mean paper\?$"):
         make_method("vdn", "papers")
 
 
@@ -259,3 +259,51 @@ def test_the_starcraft_preset_has_the_constants_released_for_those_maps() -> Non
     unchanged = {"iql", "vdn", "qmix", "qtran", "cw-qmix", "ow-qmix", "maven", "rode", "qmix-tuned"}
     for name in unchanged:
         assert dataclasses.replace(STARCRAFT[name].method, gamma=METHODS[name].method.gamma) == METHODS[name].method
+
+
+TUNED_BASIS: dict[str, Any] = {
+    "optimiser": Adam(decay=0.9, second_decay=0.999, eps=1e-8),
+    "gamma": 0.99,
+    "learning_rate": 1e-3,
+    "gradient_clip": 20.0,
+    "batch_episodes": 128,
+    "replay_episodes": 5_000,
+    "updates_per_episode": 1,
+    "episodes_per_update": 8,
+    "target_interval": 25,
+    "replay": Uniform(),
+}
+
+
+@pytest.mark.parametrize("env_name", ["gridworld", "predator-prey", "2s3z", "corridor", "6h_vs_8z", "smac/3m", "smax/6h_vs_8z", ""])
+@pytest.mark.parametrize("name", METHODS)
+def test_the_tuned_preset_puts_every_method_on_one_basis(name: str, env_name: str) -> None:
+    method, hard = make_method(name, "tuned", env_name), env_name.endswith("6h_vs_8z")
+    assert {field: vars(method)[field] for field in TUNED_BASIS} == TUNED_BASIS
+    anneal, td_lambda = (500_000, 0.3) if hard else (100_000, 0.6)
+    restart = {"restart_at": 50_000, "restart_steps": anneal} if name == "rode" else {}
+    assert method.epsilon == Epsilon(steps=anneal, **restart)
+    assert getattr(method.loss, "td_lambda", None) == (None if name == "qtran" else td_lambda)
+    assert not isinstance(method.mixer, AttentionQPLEX)
+    assert method.mixer == METHODS[name].method.mixer
+    released = make_method(name, "starcraft", env_name) if env_name not in ("gridworld", "predator-prey", "") else make_method(name)
+    assert method.policy == released.policy
+    assert method.memory == released.memory
+    assert vars(method.curiosity).get("weight") == vars(released.curiosity).get("weight")
+    if isinstance(method.curiosity, ValueCuriosity):
+        phi, own = method.curiosity, released.curiosity
+        one_step = name in ("emc-td", "emc-cen")
+        learning = {"loss": vars(own)["loss"] if one_step else TD(td_lambda=td_lambda), "optimiser": Adam(), "soft_update": 0.04}
+        rates = {"learning_rate": 1e-3, "predictor_learning_rate": 1e-3, "gradient_clip": 20.0, "target_interval": 25}
+        assert phi == dataclasses.replace(own, **learning, **rates)
+
+
+def test_the_tuned_qmix_is_the_tuned_presets() -> None:
+    assert TUNED["qmix"].method == TUNED["qmix-tuned"].method == METHODS["qmix-tuned"].method
+    assert make_method("qmix", "tuned", "6h_vs_8z") == make_method("qmix-tuned", "starcraft", "6h_vs_8z")
+
+
+def test_the_slow_copy_follows_as_fast_per_episode_on_the_tuned_basis() -> None:
+    phi = TUNED["emc-vdn"].method.curiosity
+    assert isinstance(phi, ValueCuriosity)
+    assert phi.soft_update == pytest.approx(1 - (1 - ValueCuriosity().soft_update) ** TUNED["emc-vdn"].method.episodes_per_update, rel=0.02)

@@ -108,7 +108,7 @@ def _configured(command: str, words: list[str]) -> tuple[Any, Where]:
     from emc.api import budget_of
     from emc.envs import make_env
     from emc.envs.registry import task
-    from emc.methods import PARTS, Method, make_method
+    from emc.methods import PARTS, PRESETS, Method, make_method
     from emc.runs.config import MOST_SEEDS, RunConfig
     from emc.training.loop import Budget
 
@@ -129,7 +129,7 @@ def _configured(command: str, words: list[str]) -> tuple[Any, Where]:
         frozen=True,
     )
     parts = "; ".join(f"--{kind} {{{','.join(table)}}}" for kind, table in PARTS.items())
-    about = f"Train {method_name} on {env_name}. Constants: --preset {{released,paper,starcraft}}. Swap a part: {parts}."
+    about = f"Train {method_name} on {env_name}. Constants: --preset {{{','.join(PRESETS)}}}. Swap a part: {parts}."
     given = parse(f"emc {command} {method_name} {env_name}", flags, rest, flags(Where(), budget_of(task(env_name)), env, method), about)
     where: Where = given.where
     for field, value in task(env_name).fields.items():

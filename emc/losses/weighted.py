@@ -34,10 +34,12 @@ class Weighted(ValueLoss):
     weighting: Weighting = "optimistic"
     alpha: float = 0.1  # released code, and its README for predator-prey; 0.5 is its example for StarCraft maps
     central_mixer: Mixer = Unrestricted()
+    td_lambda: float = 0.0  # 0: one step, as released; PyMARL2's has 0.6
 
     def __post_init__(self) -> None:
         lookup("weighting", self.weighting, dict.fromkeys(get_args(Weighting)))
         check_number("loss.alpha", self.alpha, "1 weighs all steps equally", low=0.0, high=1.0)
+        check_number("loss.td_lambda", self.td_lambda, "0 is the one-step error", low=0.0, high=1.0)
 
     def refuse(self, mixer: Mixer) -> str:
         return "weights compare the team's value with its target, and independent learners have none: use --mixer qmix" * (
@@ -53,7 +55,7 @@ class Weighted(ValueLoss):
     ) -> Fit:
         central, central_target = self.central(actors, online, batch), jax.lax.stop_gradient(self.central(actors, target, batch))
         chosen, central_chosen = mix_now(mixer, online, batch), mix_now(self.central_mixer, central, batch)
-        aim = targets(reward, mix_after(self.central_mixer, central_target, batch, online), batch, gamma)
+        aim = targets(reward, mix_after(self.central_mixer, central_target, batch, online), batch, gamma, self.td_lambda)
         error, central_error = chosen.q - aim, central_chosen.q - aim
         important = error < 0 if self.weighting == "optimistic" else self._promising(online, central_target, aim, batch)
         weight = jnp.where(important, 1.0, self.alpha)

@@ -109,6 +109,19 @@ def test_targets_weights_and_both_losses_of_a_three_step_episode_are_those_found
     assert fit.loss[0, :3, 0].tolist() == pytest.approx(np.array(weights) * (chosen - aims) ** 2 + (central - aims) ** 2)
 
 
+def test_with_td_lambda_both_values_are_fitted_to_returns_that_bootstrap_later() -> None:
+    batch = one_episode(True)
+    loss = Weighted("optimistic", ALPHA, VDN(), td_lambda=0.5)
+    fit = fit_with(loss, Table(), VDN(), *hand_nets(), batch, batch.reward, GAMMA)
+    last = 4.0
+    middle = -2.0 + 0.5 * (0.5 * 6.0 + 0.5 * last)
+    aims = np.array([1.0 + 0.5 * (0.5 * 10.0 + 0.5 * middle), middle, last])
+    chosen, central = np.array([3.0, 4.0, 7.0]), np.array([30.0, 11.0, 3.0])
+    weights = np.where(chosen < aims, 1.0, ALPHA)
+    assert fit.error[0, :3, 0].tolist() == pytest.approx(chosen - aims)
+    assert fit.loss[0, :3, 0].tolist() == pytest.approx(weights * (chosen - aims) ** 2 + (central - aims) ** 2)
+
+
 def test_nothing_depends_on_the_target_of_the_acting_agents() -> None:
     batch = one_episode(False)
     for loss in (OPTIMISTIC, CENTRAL):

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from emc.curiosity import NoCuriosity
+from emc.envs import make_env
 from emc.envs.gridworld import Gridworld
 from emc.memory import NoMemory
-from emc.methods import METHODS, PAPER, Method
+from emc.methods import METHODS, PAPER, TUNED, Method, make_method
 from emc.training import checkpoint
 from emc.training.loop import Budget, Program, TrainState
+from emc.training.plan import plan
 from tests.twins import bits
 
 ENV = Gridworld(rows=5, columns=6, episode_limit=4)
@@ -110,6 +112,32 @@ def test_every_method_learns_and_resumes_bit_for_bit(name: str, tmp_path: Path) 
     uninterrupted, resumed = program.advance(half, 5, 3), program.advance(restored, 5, 3)
     assert bits(resumed) == bits(uninterrupted)
     assert resumed.learner.values.updates == 7 // method.episodes_per_update + (method.episodes_per_update > 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "env_name", ["gridworld", "predator-prey", "push-box", "penalty", "lbf/8x8-2p-2f-coop", "3m", "6h_vs_8z", "corridor"]
+)
+def test_every_tuned_method_can_be_planned_on_tasks_of_every_kind(env_name: str) -> None:
+    env = make_env(env_name)
+    for name in TUNED:
+        method = make_method(name, "tuned", env_name)
+        if name == "rode":
+            method = dataclasses.replace(method, policy=dataclasses.replace(method.policy, clusters=2))
+        assert plan(method, env, Budget(), 1).peak > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TUNED)
+def test_every_tuned_method_learns(name: str) -> None:
+    method = small(name, TUNED[name].method)
+    program = Program(method, Budget(test_episodes=2), ENV, (0,))
+    start = program.init()
+    before = weights(start)
+    after = program.advance(start, 0, 6)
+    assert after.learner.values.updates == 3
+    assert all(np.isfinite(float(total)) for total in after.tally.metrics.values())
+    assert all(np.any(new != old) for new, old in zip(weights(after), before, strict=True))
 
 
 def test_the_quick_methods_exist_and_no_method_is_left_out() -> None:
