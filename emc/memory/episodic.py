@@ -1,4 +1,4 @@
-"""Episodic memory: the best return ever seen from each state (Eq. 5-8).
+"""Episodic memory: what returns followed each state, in the paper the best ever seen (Eq. 5-8).
 
 States are projected to short keys by a fixed random matrix. When an episode ends, its states are written with the discounted extrinsic
 return that followed them, each keeping its maximum (Eq. 6). For a replayed transition the memory answers with the one-step
@@ -14,13 +14,16 @@ What differs from the released code, which follows the paper less closely here:
 What does not: the returns of such a cut episode are still summed from 0 backwards, so they are the part of the return that was seen.
 There is no (1 - terminated) factor in the target: terminal states are written with 0, and raised if the same key is ever passed in
 mid-episode.
+
+Where chance decides, the best return is the luckiest one. `statistic` says what is remembered instead (`statistics.py`): "mean", the mean
+of all returns, or "bound", what the best play seems to be worth at least.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import final
+from typing import Literal, final, get_args
 
 import equinox as eqx
 import jax
@@ -30,9 +33,12 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from emc.errors import UserError
 from emc.lanes import Lanes, along
 from emc.memory import index
-from emc.names import check_number, check_size
+from emc.memory.statistics import Bounds, Means, begin_bounds, begin_means, visits_of, write_bounds, write_means
+from emc.names import check_number, check_size, lookup
 from emc.parts import Memory, Metrics, Recollection
 from emc.types import EnvSpec, Episodes
+
+Statistic = Literal["best", "mean", "bound"]
 
 
 @final
@@ -40,13 +46,14 @@ class Remembered(eqx.Module):
     """What an episodic memory carries."""
 
     projection: Float[Array, "S axis"]
-    table: index.Table
+    table: index.Table  # of H
+    statistic: tuple[()] | Means | Bounds = ()  # what it takes to keep H, beside H
 
 
 @final
 @dataclasses.dataclass(frozen=True)
 class EpisodicMemory(Memory):
-    """The best return from each state, found by the nearest key within a radius."""
+    """What returns followed each state, found by the nearest key within a radius."""
 
     weight: float = 0.1  # lambda of Eq. 8; released code: 0.1, on corridor 0.01
     capacity: int = 1_000_000  # paper and released code; rounded up to whole buckets
@@ -56,8 +63,12 @@ class EpisodicMemory(Memory):
     # entry that differs by 1e-3 moves the key by about 1e-3, and among a million Gaussian keys no two are expected to be this close.
     radius: float = 2e-4
     write_cut_states: bool = False  # True: released code, the state at which a limit cut an episode is written with 0
+    statistic: Statistic = "best"  # of the returns from a state; the paper's is the best
+    pessimism: float = 1.0  # c of "bound": how many standard errors below what a joint action seems to be worth
 
     def __post_init__(self) -> None:
+        lookup("statistic", self.statistic, dict.fromkeys(get_args(Statistic)))
+        check_number("memory.pessimism", self.pessimism, "1 is usual, 0 believes every average", low=0.0)
         check_number("memory.weight", self.weight, "0 only watches", low=0.0)
         check_size("memory.capacity", self.capacity, "set it to 1 or more, or leave memory out (--memory none)", low=1)
         if not 1 <= self.key_size <= 8:
@@ -72,16 +83,30 @@ class EpisodicMemory(Memory):
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> Remembered:
         # The projection follows the run's seed; the released code draws the same one in all runs.
         projection = jax.random.normal(key, (spec.state_size, self.key_size)) / math.sqrt(self.key_size)
-        return Remembered(projection, index.empty(self.capacity, self.key_size))
+        table = index.empty(self.capacity, self.key_size)
+        match self.statistic:
+            case "best":
+                return Remembered(projection, table)
+            case "mean":
+                return Remembered(projection, table, begin_means(table))
+            case "bound":
+                own = begin_bounds(table, jax.random.fold_in(key, 1), spec, 1 / math.sqrt(self.key_size))
+                return Remembered(projection, table, own)
 
     def observe(self, state: Remembered, fresh: Episodes, gamma: float) -> Remembered:
         returns = jax.vmap(_discounted, in_axes=(0, None))(jnp.where(fresh.played, fresh.reward, 0.0), gamma)
         ended = jnp.any(fresh.terminated & fresh.played, axis=-1)
         moment, length = jnp.arange(fresh.state.shape[-2]), fresh.length[:, None]
         known = (moment < length) | ((ended[:, None] | self.write_cut_states) & (moment == length))
-        backwards = (jnp.flip(x, axis=1) for x in (_keys(state, fresh.state), returns, known))
-        keys, returns, known = (_in_a_row(x) for x in backwards)  # episode after episode, each from its end to its start
-        return Remembered(state.projection, index.insert(state.table, keys, returns, known, self.radius))
+        keys, own = _keys(state, fresh.state), state.statistic
+        if isinstance(own, tuple):
+            backwards = (jnp.flip(x, axis=1) for x in (keys, returns, known))
+            keys, returns, known = (_in_a_row(x) for x in backwards)  # episode after episode, each from its end to its start
+            return Remembered(state.projection, index.insert(state.table, keys, returns, known, self.radius))
+        visits = visits_of(fresh, keys, returns, known, gamma)
+        if isinstance(own, Means):
+            return Remembered(state.projection, *write_means(state.table, own, visits, self.radius))
+        return Remembered(state.projection, *write_bounds(state.table, own, visits, self.radius, self.pessimism))
 
     def recall(self, state: Remembered, batch: Lanes, gamma: float) -> tuple[Remembered, Recollection]:
         def look(weights: tuple[()], tracks: tuple[()], state: Remembered, data: tuple[Array, Array]) -> tuple[index.Match, Array]:
@@ -92,15 +117,22 @@ class EpisodicMemory(Memory):
 
         match, value = along(look, batch, (), fixed=state, data=(batch.state, batch.played))
         target = jnp.where(match.found, batch.reward + gamma * value, 0.0)  # Eq. 7
-        return Remembered(state.projection, index.refresh(state.table, match)), Recollection(target, match.found)
+        return Remembered(state.projection, index.refresh(state.table, match), state.statistic), Recollection(target, match.found)
 
     def metrics(self, state: Remembered) -> Metrics:
-        table = state.table
-        return {
+        table, own = state.table, state.statistic
+        report = {
             "memory_entries": table.entries.astype(jnp.float32),
             "memory_occupancy": table.entries / table.value.size,
             "memory_evictions": table.evictions.astype(jnp.float32),
         }
+        if isinstance(own, Bounds):
+            report |= {
+                "memory_pairs": own.pairs.entries.astype(jnp.float32),
+                "memory_pair_evictions": own.pairs.evictions.astype(jnp.float32),
+                "memory_chance": jnp.sqrt(own.squares / jnp.maximum(own.recurrences, 1.0)),  # sigma: how far outcomes of one action spread
+            }
+        return report
 
 
 def _keys(state: Remembered, states: Shaped[Array, "*B S"]) -> Float[Array, "*B axis"]:

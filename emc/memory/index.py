@@ -25,7 +25,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
 from emc.types import shared_maximum
 
@@ -82,32 +82,61 @@ def empty(capacity: int, axes: int) -> Table:
 
 def insert(table: Table, keys: Float[Array, "n axis"], values: Float[Array, " n"], wanted: Bool[Array, " n"], radius: float) -> Table:
     """Write the wanted keys one after the other: raise the value of the nearest key within the radius, or else add an entry."""
-    wanted = wanted & jnp.all(jnp.isfinite(keys), axis=-1)
-    (order,) = jnp.nonzero(wanted, size=len(keys), fill_value=0)
-    keys, values, count = keys[order], values[order], jnp.sum(wanted)
-    around = _neighbourhood(table, keys, radius)
+    order, count = in_order(keys, wanted)
+    keys, values = keys[order], values[order]
+    around = neighbourhood(table, keys, radius)
 
     def write(i: Int[Array, ""], table: Table) -> Table:
-        match = _nearest(table, keys[i], jax.tree.map(lambda x: x[i], around), radius)
-        home = around.bucket[i, 0]
-        age = jnp.where(jnp.isinf(table.key[home, 0]), VACANT, jnp.minimum(table.clock - table.stamp[home], VACANT - 1))
-        oldest = jnp.max(age)
-        victim = jnp.argmax(age == oldest).astype(jnp.int32)
-        bucket, way = jnp.where(match.found, match.bucket, home), jnp.where(match.found, match.way, victim)
-        best = jnp.where(match.found, jnp.maximum(table.value[bucket, way], values[i]), values[i])
-        due = i < count  # always, except under `vmap` while another table has more to write
-        new, vacant = due & ~match.found, oldest == VACANT
-        used, added = jnp.where(due, bucket, _nowhere(table)), jnp.where(new, bucket, _nowhere(table))
-        return Table(
-            key=table.key.at[added, :, way].set(keys[i], mode="drop"),
-            value=table.value.at[used, way].set(best, mode="drop"),
-            stamp=table.stamp.at[used, way].set(table.clock, mode="drop"),
-            clock=table.clock + due.astype(jnp.uint32),
-            entries=table.entries + (new & vacant),
-            evictions=table.evictions + (new & ~vacant).astype(jnp.uint32),
-        )
+        place, table = enter(table, keys[i], jax.tree.map(lambda x: x[i], around), i < count, radius)
+        best = jnp.where(place.found, jnp.maximum(table.value[place.bucket, place.way], values[i]), values[i])
+        return eqx.tree_at(lambda t: t.value, table, place.put(table.value, best))
 
     return jax.lax.fori_loop(0, shared_maximum(count), write, table)
+
+
+@final
+class Place(eqx.Module):
+    """Where the entry of a key is."""
+
+    bucket: Int[Array, ""]
+    way: Int[Array, ""]
+    found: Bool[Array, ""]  # whether it was there before
+    due: Bool[Array, ""]  # whether anything is to be written
+
+    def put(self, column: Shaped[Array, "bucket way"], value: Shaped[Array, ""]) -> Shaped[Array, "bucket way"]:
+        """A column of entries with another value there."""
+        bucket = jnp.where(self.due, self.bucket, column.shape[0])  # past the last: what is written there is dropped
+        return column.at[bucket, self.way].set(value, mode="drop")
+
+
+def in_order(keys: Float[Array, "n axis"], wanted: Bool[Array, " n"]) -> tuple[Int[Array, " n"], Int[Array, ""]]:
+    """The rows of wanted keys in their order, others after them, and how many are wanted."""
+    wanted = wanted & jnp.all(jnp.isfinite(keys), axis=-1)
+    return jnp.nonzero(wanted, size=len(keys), fill_value=0)[0], jnp.sum(wanted)
+
+
+def enter(table: Table, key: Float[Array, " axis"], around: Neighbourhood, due: Bool[Array, ""], radius: float) -> tuple[Place, Table]:
+    """Find the entry of a key, or make one in the place of the bucket's oldest; its value is left to be written.
+
+    `due` holds always, except under `vmap` while another table has more to write.
+    """
+    match = _nearest(table, key, around, radius)
+    home = around.bucket[0]
+    age = jnp.where(jnp.isinf(table.key[home, 0]), VACANT, jnp.minimum(table.clock - table.stamp[home], VACANT - 1))
+    oldest = jnp.max(age)
+    victim = jnp.argmax(age == oldest).astype(jnp.int32)
+    bucket, way = jnp.where(match.found, match.bucket, home), jnp.where(match.found, match.way, victim)
+    new, vacant = due & ~match.found, oldest == VACANT
+    place = Place(bucket, way, match.found, due)
+    entered = Table(
+        key=table.key.at[jnp.where(new, bucket, _nowhere(table)), :, way].set(key, mode="drop"),
+        value=table.value,
+        stamp=place.put(table.stamp, table.clock),
+        clock=table.clock + due.astype(jnp.uint32),
+        entries=table.entries + (new & vacant),
+        evictions=table.evictions + (new & ~vacant).astype(jnp.uint32),
+    )
+    return place, entered
 
 
 def lookup(table: Table, keys: Float[Array, "n axis"], wanted: Bool[Array, " n"], radius: float) -> Match:
@@ -124,7 +153,7 @@ def lookup(table: Table, keys: Float[Array, "n axis"], wanted: Bool[Array, " n"]
     def search(i: Int[Array, ""], match: Match) -> Match:
         which = jax.lax.dynamic_slice_in_dim(order, i * chunk, chunk)
         some = keys.at[which].get(mode="clip")
-        exact = jax.vmap(_nearest, in_axes=(None, 0, 0, None))(table, some, _neighbourhood(table, some, radius), radius)
+        exact = jax.vmap(_nearest, in_axes=(None, 0, 0, None))(table, some, neighbourhood(table, some, radius), radius)
         return jax.tree.map(lambda whole, part: whole.at[which].set(part, mode="drop"), match, exact)
 
     return jax.lax.fori_loop(0, shared_maximum(-(-jnp.sum(unsure) // chunk)), search, match)
@@ -160,7 +189,7 @@ def _beside(keys: Float[Array, "*n axis"], reach: Float[Array, "*n 1"] | float, 
     return jnp.where(below != home, below, above)
 
 
-def _neighbourhood(table: Table, keys: Float[Array, "n axis"], radius: float) -> Neighbourhood:
+def neighbourhood(table: Table, keys: Float[Array, "n axis"], radius: float) -> Neighbourhood:
     """The buckets of all cells that balls around the keys meet."""
     axes = keys.shape[-1]
     home, beside = _cell(keys, radius), _beside(keys, radius, radius)
