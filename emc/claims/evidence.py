@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from emc.claims.claim import Arm, Claim, Panel
 from emc.envs.registry import Task, task
-from emc.report.curves import Curve, read_lines, scores
+from emc.report.curves import Curve, read_lines, scores, until
 from emc.report.heatmaps import read_maps
 from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
@@ -113,13 +113,6 @@ def _sample(panel: Panel, arm: Arm, surveys: Sequence[Survey], configure: Config
             if curve.seed in panel.seeds and (known is None or curve.steps[-1] > known.steps[-1]):
                 curves[curve.seed], runs[curve.seed] = curve, run
     repeated = len(found) - len({run.path for run in runs.values()})
-    cut = [_until(curves[seed], panel.steps) for seed in sorted(curves)]
+    cut = [until(curves[seed], panel.steps) for seed in sorted(curves)]
     begun = tuple(curve for curve in cut if len(curve.steps))
     return Sample(arm, panel, job.config, begun, {seed: runs[seed] for seed in sorted(runs)}, repeated)
-
-
-def _until(curve: Curve, end: float) -> Curve:
-    """A curve up to its first test at or after a number of steps: a test is late by up to an episode."""
-    inside = np.arange(len(curve.steps)) <= np.searchsorted(curve.steps, end)
-    episodes = round(curve.episodes * float(np.mean(inside))) if len(inside) else 0
-    return dataclasses.replace(curve, steps=curve.steps[inside], values=curve.values[inside], episodes=episodes)

@@ -1,4 +1,4 @@
-"""Figures over tasks: aggregates, performance profiles and probabilities of improvement, each with its bootstrap interval.
+"""Scores over tasks, and figures of them: aggregates and performance profiles, each with its bootstrap interval.
 
 Scores are given method by method and task by task, one number per run, on the task's own scale (`Task.score`), so that no method in a
 figure moves another. Methods are compared on the same tasks only. Tasks may have different numbers of runs.
@@ -17,10 +17,10 @@ from jaxtyping import Float
 from emc.envs.registry import TASKS
 from emc.errors import UserError
 from emc.names import lookup
-from emc.report.curves import Curve, Group, task_title
+from emc.report.curves import Curve, Group, until
 from emc.report.figures import LIGHT, Look, Theme, legend_below, literal, looks_of, mark, new_figure, style
-from emc.report.names import at, configuration, count, cut, differences, distinct, in_words, method_label
-from emc.statistics import AGGREGATES, Estimate, Scores, estimate, estimate_improvement, estimate_profile, final
+from emc.report.names import LENGTH, at, configuration, count, cut, differences, distinct, in_words, method_label, steps_in_words
+from emc.statistics import AGGREGATES, Estimate, Scores, estimate, estimate_profile, final
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,15 +43,26 @@ def last_tests(curve: Curve) -> float:
 def scores_by_method(
     groups: Sequence[Group], summary: Callable[[Curve], float] = last_tests, name: Callable[[Group], str] | None = None
 ) -> dict[str, dict[str, np.ndarray]]:
-    """One number for each seed on its task's scale, by method and task; methods are told apart by all their fields, or by a `name`."""
+    """One number for each seed on its task's scale, by method and task; methods are told apart by all their fields, or by a `name`.
+
+    Where runs on a task are of different lengths, all are compared at the most common one; shorter ones have no score there.
+    """
     tested = [group for group in groups if group.curves]
     methods = _method_names(tested) if name is None else [name(group) for group in tested]
     tasks = _task_names(tested)
+    lengths = {task: [own.asked for own, other in zip(tested, tasks, strict=True) if task == other] for task in tasks}
     found: dict[str, dict[str, np.ndarray]] = {}
     for group, method, task in zip(tested, methods, tasks, strict=True):
-        if task in found.setdefault(method, {}):
+        end = max(lengths[task], key=lambda length: (lengths[task].count(length), length))
+        own, named = found.setdefault(method, {}), task
+        if len({*lengths[task]}) > 1:
+            named = f"{task}, at {steps_in_words(end)} steps"
+        if group.asked < end:
+            continue
+        if named in own:
             raise UserError(f"{method} on {task} is there in more than one configuration: give the runs of one of them")
-        found[method][task] = np.array([normalised(group, summary(curve)) for curve in group.curves])
+        curves = [until(curve, end) for curve in group.curves if group.asked == end or curve.seed not in group.short]
+        own[named] = np.array([normalised(group, summary(curve)) for curve in curves])
     return found
 
 
@@ -63,15 +74,6 @@ def normalised(group: Group, score: float) -> float:
     return task.score(score) if task else score  # of 0 to 1: a win rate
 
 
-def on_common_tasks(scores: MethodScores) -> dict[str, dict[str, np.ndarray]]:
-    """The scores on those tasks that every method has."""
-    first, *others = [*scores.values()] or [{}]
-    common = [task for task in first if all(task in own for own in others)]
-    if not common:
-        raise UserError("the methods have no task in common: compare fewer of them, or run what is missing")
-    return {method: {task: np.asarray(own[task], float) for task in common} for method, own in scores.items()}
-
-
 def _method_names(groups: Sequence[Group]) -> list[str]:
     runs = [group.runs[0] for group in groups]
     keys = [json.dumps([group.method_name, configuration(group.runs[0]).get("method")], sort_keys=True) for group in groups]
@@ -79,15 +81,19 @@ def _method_names(groups: Sequence[Group]) -> list[str]:
 
 
 def _task_names(groups: Sequence[Group]) -> list[str]:
-    """The environments, with those fields of the budget in which runs on one of them differ."""
-    titles, configs = [task_title([group]) for group in groups], [configuration(group.runs[0]) for group in groups]
+    """The tasks, with those fields of the budget, apart from its length, in which runs on one of them differ."""
+    budgets = [{name: value for name, value in _budget(group).items() if (name,) != LENGTH} for group in groups]
     names: list[str] = []
-    for title, config in zip(titles, configs, strict=True):
-        rivals = [other.get("budget") for own, other in zip(titles, configs, strict=True) if own == title]
+    for group, budget in zip(groups, budgets, strict=True):
+        rivals = [other for own, other in zip(groups, budgets, strict=True) if own.task == group.task]
         varied = dict.fromkeys(path for rival in rivals for path, _, _ in differences(rival, rivals[0]))
-        names.append(", ".join([title, *(in_words(path, at(config, "budget", *path)) for path in varied)]))
-    parts = [[group.env_name, config.get("env"), config.get("budget")] for group, config in zip(groups, configs, strict=True)]
-    return distinct(names, [json.dumps(own, sort_keys=True) for own in parts])
+        names.append(", ".join([group.task, *(in_words(path, at(budget, *path)) for path in varied)]))
+    return distinct(names, [json.dumps([group.task, budget], sort_keys=True) for group, budget in zip(groups, budgets, strict=True)])
+
+
+def _budget(group: Group) -> dict[str, Any]:
+    budget = configuration(group.runs[0]).get("budget")
+    return budget if isinstance(budget, dict) else {}
 
 
 # Figures.
@@ -105,7 +111,7 @@ def plot_iqm_bars(scores: MethodScores, theme: Theme = LIGHT, samples: int = SAM
         style(axes, theme, name[:1].upper() + name[1:], "", xlabel="lower is better" if name == "optimality gap" else "higher is better")
         _name_rows(axes, [*same] if axes is every_axes[0] else [""] * len(same), theme)
     _share_scale([axes for axes, name in zip(every_axes, chosen, strict=True) if name != "optimality gap"])
-    _note(figure, f"{_extent(same)} Bars hold {_interval(samples)}", theme)
+    _note(figure, f"{extent_of(same)} Bars hold {_interval(samples)}", theme)
     return figure
 
 
@@ -114,7 +120,7 @@ def plot_profiles(
 ) -> Figure:
     """For every score the share of runs above it, over all tasks; a line that lies higher everywhere is better."""
     same = _same_tasks(scores)
-    at = _thresholds(same) if thresholds is None else thresholds
+    at = thresholds_of(same) if thresholds is None else thresholds
     columns = max(1, min(3, len(same), 84 // (10 + max(len(cut(label)) for label in same))))
     figure, (axes,) = new_figure(8.0, 4.4 + 0.22 * -(-len(same) // columns), 1, 1, theme)
     looks = _looks([*same], theme)
@@ -129,25 +135,7 @@ def plot_profiles(
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_ylim(-0.03, 1.03)
     legend_below(figure, [axes], columns, theme)
-    _note(figure, f"{_extent(same)} Bands hold {_interval(samples)}", theme)
-    return figure
-
-
-def plot_improvement(scores: MethodScores, ours: str, theme: Theme = LIGHT, samples: int = SAMPLES) -> Figure:
-    """How likely a run of one method is better than one of each other method, on a task chosen at random."""
-    same = _same_tasks(scores)
-    mine = lookup("method", ours, same)
-    others = {label: own for label, own in same.items() if label != ours}
-    if not others:
-        raise UserError(f"{ours} is the only method: name at least one other to compare it with")
-    figure, (axes,) = new_figure(7.0, 1.5 + 0.34 * len(others), 1, 1, theme)
-    looks = [look for label, look in zip(same, _looks([*same], theme), strict=True) if label != ours]
-    _draw_rows(axes, [estimate_improvement(mine, own, samples, CONFIDENCE) for own in others.values()], looks)
-    axes.axvline(0.5, color=theme.faint, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
-    style(axes, theme, f"{cut(ours)} against others", "", xlabel=f"probability that a run of {literal(cut(ours))} is the better one")
-    axes.set_xlim(-0.03, 1.03)
-    _name_rows(axes, [f"against {label}" for label in others], theme)
-    _note(figure, f"{_extent(same)} Bars hold {_interval(samples)}", theme)
+    _note(figure, f"{extent_of(same)} Bands hold {_interval(samples)}", theme)
     return figure
 
 
@@ -195,16 +183,22 @@ def _same_tasks(scores: MethodScores) -> MethodScores:
 
 def _looks(labels: Sequence[str], theme: Theme) -> list[Look]:
     """A label begins with the method's name; what follows says what is special."""
-    return looks_of([re.split(r",| \(| #", label)[0] for label in labels], theme)
+    return looks_of([method_of(label) for label in labels], theme)
 
 
-def _thresholds(scores: MethodScores) -> Float[np.ndarray, " k"]:
+def method_of(label: str) -> str:
+    """The method's name, which a label begins with."""
+    return re.split(r",| \(| #", label)[0]
+
+
+def thresholds_of(scores: MethodScores, points: int = 201) -> Float[np.ndarray, " k"]:
     """From 0 to 1, or as far as scores go beyond."""
     every = np.concatenate([np.asarray(runs, float) for own in scores.values() for runs in own.values()])
-    return np.linspace(min(0.0, float(np.min(every))), max(1.0, float(np.max(every))), 201)
+    return np.linspace(min(0.0, float(np.min(every))), max(1.0, float(np.max(every))), points)
 
 
-def _extent(scores: MethodScores) -> str:
+def extent_of(scores: MethodScores) -> str:
+    """How many tasks and runs there are."""
     runs = sorted({len(runs) for own in scores.values() for runs in own.values()})
     each = count(runs[0], "run") if len(runs) == 1 else f"{runs[0]} to {count(runs[-1], 'run')}"
     return f"{count(len(next(iter(scores.values()))), 'task')}, {each} of each method on each."

@@ -4,8 +4,9 @@ The score of an evaluation is the win rate of its greedy episodes, or their mean
 evaluated at slightly different steps, so all are interpolated linearly at the steps of one of them; the median and the middle half
 (25-75 %) are taken over seeds at each of those. Nothing is smoothed unless the figure says so.
 
-Runs whose configurations differ in nothing but their seeds are one curve. It is called after its method, followed by what differs from that
-method's preset and from the other runs. Equal methods have equal colours, dashes and markers in every figure.
+Runs whose configurations differ in nothing but their seeds and length are one curve. It is called after its method, followed by what
+differs from that method's preset, unless that is so in all runs on the environment. A final score is the mean of a seed's last five
+evaluations.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,14 +43,17 @@ from emc.report.figures import (
     new_figure,
     style,
 )
-from emc.report.names import configuration, count, cut, differences, in_words, known_config, labels_of, names_of, usual_environment
+from emc.report.names import LENGTH, at, configuration, count, cut, known_config, labels_of, names_of, task_titles
 from emc.runs import RunDirectory, reading
 from emc.runs.reading import METRICS
+from emc.statistics import final
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+
+NUMBER = r"\d+(?:\.\d+)?"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,15 +79,17 @@ class Band:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """One method in one configuration on one environment, with all its seeds."""
+    """One method in one configuration on one task, with all its seeds."""
 
     env_name: str
+    task: str  # the environment, and the fields that make this one special
     method_name: str
     label: str
     winnable: bool
     runs: tuple[RunDirectory, ...]
     curves: tuple[Curve, ...]  # the scores of each seed that was evaluated
     left_out: tuple[int, ...] = ()  # seeds found in more than one run; only the longest counts
+    short: tuple[int, ...] = ()  # seeds of runs that were to be shorter than others here: drawn as far as they go, without a final score
 
     @property
     def differs(self) -> str:
@@ -90,42 +97,67 @@ class Group:
         return self.label.removeprefix(self.method_name).strip(", ")
 
     @property
+    def setting(self) -> str:
+        """What the task's title says beside the environment's name."""
+        return self.task.removeprefix(self.env_name).strip(", ")
+
+    @property
+    def asked(self) -> int:
+        """How many steps the longest of the runs was to have."""
+        return max(map(_asked, self.runs))
+
+    @property
     def final(self) -> Float[np.ndarray, " seeds"]:
-        """The last score of each seed."""
-        return np.array([curve.values[-1] for curve in self.curves])
+        """The final score of each seed."""
+        return np.array([final(curve.values.tolist()) for curve in self.curves if curve.seed not in self.short])
 
 
 def group_runs(runs: Sequence[RunDirectory]) -> list[Group]:
-    """The runs by environment, method and configuration, each in the order given, but an unchanged preset before its variants."""
+    """The runs by task, method and configuration, seeds and length apart; methods in the order given, an unchanged preset first."""
     members: dict[str, list[RunDirectory]] = {}
     for run in runs:
-        config = {name: value for name, value in configuration(run).items() if name != "seeds"}
-        members.setdefault(json.dumps([names_of(run), config], sort_keys=True), []).append(run)
-    labels = labels_of([same[0] for same in members.values()])
-    groups = [_group(label, same) for label, same in zip(labels, members.values(), strict=True)]
+        members.setdefault(_kind(run), []).append(run)
+    firsts = [same[0] for same in members.values()]
+    named = zip(task_titles(firsts), labels_of(firsts), members.values(), strict=True)
+    groups = [_group(task, label, same) for task, label, same in named]
     envs, methods = ([*dict.fromkeys(names_of(run)[i] for run in runs)] for i in (0, 1))
 
-    def place(group: Group) -> tuple[int, int, bool]:
-        return envs.index(group.env_name), methods.index(group.method_name), group.label != group.method_name
+    def place(group: Group) -> tuple[int, list[tuple[float, str]], int, bool]:
+        return envs.index(group.env_name), _naturally(group.task), methods.index(group.method_name), group.label != group.method_name
 
     return sorted(groups, key=place)
 
 
-def _group(label: str, runs: list[RunDirectory]) -> Group:
+def _kind(run: RunDirectory) -> str:
+    """Equal for runs that differ in nothing but their seeds and length."""
+    config = {name: value for name, value in configuration(run).items() if name != "seeds"}
+    if isinstance(config.get("budget"), dict):
+        config["budget"] = {name: value for name, value in config["budget"].items() if (name,) != LENGTH}
+    return json.dumps([names_of(run), config], sort_keys=True)
+
+
+def _naturally(title: str) -> list[tuple[float, str]]:
+    """An order in which 2 comes before 10."""
+    return [(float(part), "") if re.fullmatch(NUMBER, part) else (math.inf, part) for part in re.split(f"({NUMBER})", title)]
+
+
+def _group(task: str, label: str, runs: list[RunDirectory]) -> Group:
     env, every = environment_of(runs[0]), [measured(run) for run in runs]
     winnable = env.spec.winnable if env is not None else any(np.any(curve.values) for same in every for curve in same.wins)
-    found = [curve for same in every for curve in same.scores(winnable)]
-    longest = {curve.seed: curve for curve in sorted(found, key=lambda curve: curve.steps[-1])}
-    repeated = tuple(sorted(seed for seed in longest if sum(curve.seed == seed for curve in found) > 1))
-    return Group(*names_of(runs[0]), label, winnable, tuple(runs), tuple(longest[seed] for seed in sorted(longest)), repeated)
+    found = [(curve, _asked(run)) for run, same in zip(runs, every, strict=True) for curve in same.scores(winnable)]
+    longest = {curve.seed: (curve, asked) for curve, asked in sorted(found, key=lambda one: one[0].steps[-1])}
+    repeated = tuple(sorted(seed for seed in longest if sum(curve.seed == seed for curve, _ in found) > 1))
+    most = max((asked for _, asked in longest.values()), default=0)
+    short = tuple(sorted(seed for seed, (_, asked) in longest.items() if asked < most))
+    env_name, method_name = names_of(runs[0])
+    curves = tuple(longest[seed][0] for seed in sorted(longest))
+    return Group(env_name, task, method_name, label, winnable, tuple(runs), curves, repeated, short)
 
 
-def task_title(groups: Sequence[Group]) -> str:
-    """The environment, with what differs from its defaults in all of these groups."""
-    usual = usual_environment(groups[0].runs[0])
-    changes = [differences(configuration(group.runs[0]).get("env", usual), usual) if usual else () for group in groups]
-    words = [[in_words(path, value) for path, value, _ in own] for own in changes]
-    return ", ".join([groups[0].env_name, *(phrase for phrase in words[0] if all(phrase in own for own in words))])
+def _asked(run: RunDirectory) -> int:
+    """How long a run was to be."""
+    steps = at(configuration(run), "budget", *LENGTH)
+    return steps if isinstance(steps, int) else 0
 
 
 def environment_of(run: RunDirectory) -> Drawn | None:
@@ -215,6 +247,13 @@ def running_mean(curve: Curve, window: int) -> Curve:
     return dataclasses.replace(curve, values=sums / counts)
 
 
+def until(curve: Curve, end: float) -> Curve:
+    """A curve up to its first test at or after a number of steps: a test is late by up to an episode."""
+    inside = np.arange(len(curve.steps)) <= np.searchsorted(curve.steps, end)
+    episodes = round(curve.episodes * float(np.mean(inside))) if len(inside) else 0
+    return dataclasses.replace(curve, steps=curve.steps[inside], values=curve.values[inside], episodes=episodes)
+
+
 def interpolated(curve: Curve, grid: Float[np.ndarray, " G"]) -> Float[np.ndarray, " G"]:
     """A curve at other steps; its ends hold for one interval more, then it is not a number."""
     interval = np.median(np.diff(curve.steps)) if len(curve.steps) > 1 else 0.0
@@ -232,7 +271,7 @@ def common_grid(curves: Sequence[Curve], most: int = 2000) -> Float[np.ndarray, 
 
 
 def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) -> Figure:
-    """The scores of some methods on one environment; a `window` above 1 is said to be a running mean over so many evaluations."""
+    """The scores of some methods on one task; a `window` above 1 is said to be a running mean over so many evaluations."""
     winnable, drawn = groups[0].winnable, [group for group in groups if group.curves]
     columns = max(1, min(3, len(drawn), 84 // (10 + max((len(cut(group.label)) for group in drawn), default=0))))
     figure, (axes,) = new_figure(8.0, 4.4 + 0.22 * -(-len(drawn) // columns), 1, 1, theme)
@@ -244,7 +283,7 @@ def plot_curves(groups: Sequence[Group], theme: Theme = LIGHT, window: int = 1) 
         lines.append(draw_band(axes, band, look, label, width=1.0 if window == 1 and len(band.steps) > 200 else 1.8))
     mark(lines, looks)
     score = "win rate" if winnable else "mean return"
-    style(axes, theme, f"{score.capitalize()} on {cut(task_title(groups))}", score, pad=22)
+    style(axes, theme, f"{score.capitalize()} on {cut(groups[0].task)}", score, pad=22)
     smoothed = f"running mean over {window} evaluations" if window > 1 else "not smoothed"
     note = f"greedy test episodes, {smoothed}; median over seeds, band 25–75%"
     below_title = axes.annotate(note, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points", fontsize=9.5, color=theme.faint)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
 BROWN, INDIGO, WINE = "#7A4A12", "#332288", "#882255"
+CRIMSON, VIOLET, AMETHYST, LAVENDER, SLATE, OLIVE = "#98000E", "#680ABE", "#9B4FFF", "#A089FF", "#544B70", "#A0A366"
+SCARLET, ROSE, FOREST, ULTRAMARINE, LIME = "#FF001F", "#FB0564", "#0C530C", "#0F01FF", "#29C93E"
 SOLID, DASHED, DOTTED, DOT_DASHED = DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 MARKS = 8  # markers on a line, about
 
@@ -39,8 +41,9 @@ class Look:
     filled: bool = True
 
 
-# Colours of Okabe and Ito, which stay apart for every kind of colour vision (their yellow is too pale for a line), and three darker ones
-# beside them. No two methods that the paper shows in one figure share a colour; no two at all share dashes and marker, which print keeps.
+# Colours of Okabe and Ito, which stay apart for every kind of colour vision (their yellow is too pale for a line), for the methods shown
+# most often; for the others, colours found by a search for the largest distance, for every kind of vision, between methods that are shown
+# together. No two methods share a colour, nor dashes and marker, which print keeps.
 LOOKS: Mapping[str, Look] = {
     "emc-vdn": Look(VERMILION, SOLID, "o"),
     "emc-qmix": Look(ORANGE, SOLID, "s"),
@@ -51,18 +54,18 @@ LOOKS: Mapping[str, Look] = {
     "iql": Look(BLACK, DASHED, "D"),
     "qtran": Look(BROWN, DASHED, "v"),
     "qmix-tuned": Look(WINE, DASHED, "X"),
-    "cw-qmix": Look(WINE, DOTTED, "s"),
-    "ow-qmix": Look(BLUE, DOTTED, "D"),
-    "maven": Look(BLACK, DOTTED, "v"),
-    "rode": Look(ORANGE, DOTTED, "P"),
-    "qplex-global": Look(BROWN, DOT_DASHED, "^"),
+    "cw-qmix": Look(VIOLET, DOTTED, "s"),
+    "ow-qmix": Look(CRIMSON, DOTTED, "D"),
+    "maven": Look(AMETHYST, DOTTED, "v"),
+    "rode": Look(LAVENDER, DOTTED, "P"),
+    "qplex-global": Look(SLATE, DOT_DASHED, "^"),
     "qplex-local": Look(INDIGO, DOT_DASHED, "v"),
-    "emc-wo-c": Look(GREEN, DOT_DASHED, "s"),
-    "emc-wo-m": Look(ORANGE, DOT_DASHED, "o"),
-    "emc-td": Look(GREEN, DOTTED, "^"),
-    "emc-ind": Look(BLACK, DOT_DASHED, "D"),
-    "emc-cen": Look(BROWN, DOTTED, "o"),
-    "emc-dec": Look(INDIGO, DOTTED, "X"),
+    "emc-wo-c": Look(SCARLET, DOT_DASHED, "s"),
+    "emc-wo-m": Look(OLIVE, DOT_DASHED, "o"),
+    "emc-td": Look(ROSE, DOTTED, "^"),
+    "emc-ind": Look(FOREST, DOT_DASHED, "D"),
+    "emc-cen": Look(ULTRAMARINE, DOTTED, "o"),
+    "emc-dec": Look(LIME, DOTTED, "X"),
 }
 
 OTHERS = tuple(Look(*look) for look in itertools.product(sorted({look.colour for look in LOOKS.values()}), DASHES, "<>*hp"))
@@ -87,7 +90,25 @@ DARK = Theme(
     ink="#E6EAEF",
     faint="#9AA4AF",
     rule="#343B44",
-    contrast={BLACK: "#F4F4F4", SKY: "#80C1F5", BLUE: "#2A74BC", BROWN: "#D8A76C", INDIGO: "#8648FC", WINE: "#CD2340"},
+    contrast={
+        BLACK: "#F4F4F4",
+        SKY: "#80C1F5",
+        BLUE: "#2A74BC",
+        BROWN: "#D8A76C",
+        INDIGO: "#8648FC",
+        WINE: "#CD2340",
+        CRIMSON: "#FF8258",
+        VIOLET: "#734986",
+        AMETHYST: "#FF3F72",
+        LAVENDER: "#F12DFF",
+        SLATE: "#999EFF",
+        OLIVE: "#CEE82D",
+        SCARLET: "#A62465",
+        ROSE: "#FFAFB6",
+        FOREST: "#84F46A",
+        ULTRAMARINE: "#0A5CE0",
+        LIME: "#3CCA05",
+    },
 )
 
 

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Any
 
-from emc.report.figures import DARK, LIGHT, Theme, as_png, as_svg, colour_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from emc.report.figures import DARK, LIGHT, colour_of
 
 
-def figure(draw: Callable[[Theme], Figure], alt: str, caption: str, vector: bool = False, palette: bool = True) -> str:
-    """A figure, drawn for light and for dark screens."""
-    drawn = {
-        name: uri(as_svg(draw(theme)), "svg+xml") if vector else uri(as_png(draw(theme), palette), "png")
-        for name, theme in (("light", LIGHT), ("dark", DARK))
-    }
-    images = "".join(f'<img class="{name}" loading="lazy" src="{source}" alt="{escape(alt)}">' for name, source in drawn.items())
-    return f'<figure><div class="scroll" tabindex="0">{images}</div><figcaption>{escape(caption)}</figcaption></figure>'
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of the page, and the data of the charts in it, by name."""
+
+    html: str
+    plots: dict[str, Any]
+
+
+def curves_figure(name: str, charts: str, caption: str) -> str:
+    """Charts under one legend, which the script fills and draws from the data of that name."""
+    legend = '<div class="legend" role="group" aria-label="Lines"></div>'
+    return f'<figure class="curves" data-curves="{name}">{legend}{charts}<figcaption>{escape(caption)}</figcaption></figure>'
+
+
+def chart_box(name: str, place: int, alt: str) -> str:
+    """Where one of the charts of that name will be."""
+    return f'<div class="chart" role="img" aria-label="{escape(alt)}" data-plot="{name}.{place}"></div>'
 
 
 def uri(content: bytes, kind: str) -> str:
@@ -28,11 +35,19 @@ def uri(content: bytes, kind: str) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are HTML already; the first of each row is its name."""
+def table(names: Sequence[str], blocks: Iterable[tuple[str, Iterable[Sequence[str]]]]) -> str:
+    """A table of cells that are HTML already, in blocks that may have names; the first cell of each row is its name."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    body = "".join(f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>' for row in rows)
-    return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    bodies = "".join(f"<tbody>{_block(name, len(names))}{''.join(map(_row, rows))}</tbody>" for name, rows in blocks)
+    return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>{bodies}</table></div>'
+
+
+def _block(name: str, columns: int) -> str:
+    return f'<tr class="block"><th scope="rowgroup" colspan="{columns}">{name}</th></tr>' if name else ""
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f'<tr><th scope="row">{cells[0]}</th>{"".join(f"<td>{cell}</td>" for cell in cells[1:])}</tr>'
 
 
 def swatch(method_name: str) -> str:

@@ -22,7 +22,7 @@ def marl_eval(groups: Sequence[Group]) -> Tree:
     for group in groups:
         wanted = {curve.seed for curve in group.curves}
         found = {seed: run for run in group.runs for seed, run in _runs(run, wanted).items()}
-        algorithm = tree.setdefault(group.env_name, {}).setdefault(group.env_name, {}).setdefault(group.label, {})
+        algorithm = tree.setdefault(group.env_name, {}).setdefault(group.task, {}).setdefault(group.label, {})
         algorithm |= {f"seed_{seed}": found[seed] for seed in sorted(found)}
     return tree
 

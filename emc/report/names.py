@@ -15,17 +15,53 @@ from emc.runs import RunDirectory
 from emc.runs.config import RunConfig, to_json
 from emc.runs.session import config_of
 
+LENGTH = ("steps",)  # of a budget: runs that differ in nothing else are one, as far as they go
+
 
 def labels_of(runs: Sequence[RunDirectory]) -> list[str]:
-    """A name for each of these runs, which all differ."""
-    labels = [_briefly([*_method_changes(run, runs), *_task_changes(run, runs)]) for run in runs]
-    keys = [(names_of(run), label) for run, label in zip(runs, labels, strict=True)]
-    return [f"{key[1]} #{keys[: i + 1].count(key)}" if keys.count(key) > 1 else key[1] for i, key in enumerate(keys)]
+    """A name for each of these runs, which all differ: the method, and those of its changes that not all runs on the environment have."""
+    changes = [changes_of(run, runs) for run in runs]
+    shared = [common_changes([own for own, rival in zip(changes, runs, strict=True) if same_environment(run, rival)]) for run in runs]
+    told = [[phrase for phrase in own if phrase not in left_out] for own, left_out in zip(changes, shared, strict=True)]
+    labels = [_briefly([names_of(run)[1], *own]) for run, own in zip(runs, told, strict=True)]
+    keys = [(names_of(run), repr(configuration(run).get("env")), label) for run, label in zip(runs, labels, strict=True)]
+    return [f"{key[-1]} #{keys[: i + 1].count(key)}" if keys.count(key) > 1 else key[-1] for i, key in enumerate(keys)]
+
+
+def task_titles(runs: Sequence[RunDirectory]) -> list[str]:
+    """The task of each run: the environment, with the fields that differ from its defaults or among these runs. What is 0 is not named
+    unless it is a change."""
+    titles: list[str] = []
+    for run in runs:
+        rivals = [configuration(rival).get("env") for rival in runs if same_environment(run, rival)]
+        own, usual = configuration(run).get("env"), usual_environment(run) or rivals[0]
+        changed = [path for path, _, _ in differences(own, usual)]
+        varied = {path for rival in rivals for path, _, _ in differences(rival, rivals[0]) if at(own, *path)}
+        ordered = sorted(varied - {*changed}) + changed
+        titles.append(", ".join([names_of(run)[0], *(in_words(path, at(own, *path)) for path in ordered)]))
+    return distinct(titles, [repr((names_of(run)[0], configuration(run).get("env"))) for run in runs])
 
 
 def method_label(run: RunDirectory, among: Sequence[RunDirectory]) -> str:
     """The method's name and what differs from its preset, whatever the task."""
-    return _briefly(_method_changes(run, among))
+    return _briefly([names_of(run)[1], *_method_changes(run, among)])
+
+
+def same_environment(run: RunDirectory, other: RunDirectory) -> bool:
+    """Whether two runs are on environments of one name."""
+    return names_of(run)[0] == names_of(other)[0]
+
+
+def changes_of(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]:
+    """What differs from the method's preset, and what of the budget differs among the runs on this environment, apart from its length."""
+    rivals = [configuration(rival).get("budget") for rival in among if same_environment(run, rival)]
+    varied = {path for rival in rivals for path, _, _ in differences(rival, rivals[0])} - {LENGTH}
+    return [*_method_changes(run, among), *(in_words(path, at(configuration(run), "budget", *path)) for path in sorted(varied))]
+
+
+def common_changes(changes: Sequence[Sequence[str]]) -> list[str]:
+    """What all of several have changed; of one alone nothing is common."""
+    return [phrase for phrase in changes[0] if all(phrase in own for own in changes)] if len(changes) > 1 else []
 
 
 def distinct(labels: Sequence[str], keys: Sequence[str]) -> list[str]:
@@ -40,33 +76,24 @@ def _briefly(phrases: Sequence[str]) -> str:
 
 
 def _method_changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]:
-    """The method's name, and what differs from its preset."""
-    _, method_name = names_of(run)
-    title, usual = nearest_preset(run)
+    """What differs from the preset that is nearest, and which that is, if not the first."""
+    preset, usual = nearest_preset(run)
     if usual is None:
+        method_name = names_of(run)[1]
         usual = next(configuration(rival).get("method") for rival in among if names_of(rival)[1] == method_name)
     method = configuration(run).get("method", usual)
-    return [title, *(in_words(path, found) for path, found, _ in differences(method, usual))]
-
-
-def _task_changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]:
-    """What of the task differs among the runs on this environment."""
-    rivals = [configuration(rival) for rival in among if names_of(rival)[0] == names_of(run)[0]]
-    changes: list[tuple[tuple[str, ...], Any]] = []
-    for part in ("env", "budget"):
-        varied = {path for rival in rivals for path, _, _ in differences(rival.get(part), rivals[0].get(part))}
-        changes += [(path, at(configuration(run), part, *path)) for path in sorted(varied)]
-    return [in_words(path, value) for path, value in changes]
+    named = [f"preset {preset}"] if preset not in ("", next(iter(PRESETS))) else []
+    return [*named, *(in_words(path, found) for path, found, _ in differences(method, usual))]
 
 
 def nearest_preset(run: RunDirectory) -> tuple[str, Any]:
-    """What the preset that a run's method is nearest to is called, and its configuration; None if no preset has the name."""
+    """The preset that a run's method is nearest to, and its configuration; none if no preset has the method's name."""
     env_name, name = names_of(run)
     known = _presets(name, env_name)
     if not known:
-        return name, None
+        return "", None
     preset = min(known, key=lambda preset: len([*differences(configuration(run).get("method"), known[preset])]))
-    return (name if preset == next(iter(PRESETS)) else f"{name} ({preset})"), known[preset]
+    return preset, known[preset]
 
 
 @functools.cache

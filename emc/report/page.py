@@ -20,11 +20,13 @@ from typing import Any, TypeVar
 from emc.errors import UserError
 from emc.files import explained, written_whole
 from emc.report.across import across_section
-from emc.report.curves import Group, environment_of, group_runs, task_title
+from emc.report.curves import Group, environment_of, group_runs
+from emc.report.markup import Section
 from emc.report.names import count
 from emc.report.overview import overview
-from emc.report.records import Json, anchors, outlines, outlines_name, record, stamp, summary
-from emc.report.tasks import by_task, extent, headline, task_section
+from emc.report.plots import Json
+from emc.report.records import anchors, outlines, outlines_name, record, stamp, summary
+from emc.report.tasks import by_environment, by_task, environment_section, extent, headline, remarks
 from emc.runs import RunDirectory
 from emc.runs.directory import EPISODE
 
@@ -65,45 +67,72 @@ def build_page(
     """The page about some runs; one with a `version` asks its server now and then whether there is a newer one. What is missing is said."""
     memo = memo or Memo()
     groups = group_runs(runs) if runs else []
-    tasks, title = by_task(groups), _title(groups)
+    title, environments = _title(groups), {f"task-{number}": own for number, own in enumerate(by_environment(groups), start=1)}
     gifs = {path.resolve(): gif for path, gif in (animations or {}).items()}
     owner = {run.path: group for group in groups for run in group.runs}
     entries = [(anchor, owner[run.path], summary(run, owner[run.path].winnable)) for anchor, run in zip(anchors(runs), runs, strict=True)]
+    across = memo("all tasks", _source(groups), lambda: across_section(groups))
+    named = len(groups) > 1
+    results = [
+        memo(("results", own[0].env_name), (named, anchor, _source(own)), functools.partial(environment_section, own, named, anchor))
+        for anchor, own in environments.items()
+    ]
+    sections = [*results, across]
+    said = (
+        " ".join([extent(groups), *([remarks(groups)] if len(runs) == 1 else [])])
+        if runs
+        else "They will appear here as soon as they write anything."
+    )
+    table = overview(entries, remarks(groups)) if len(runs) > 1 else ""
     body = [
         f'<header><p class="kicker">emc training report</p><h1>{escape(title)}</h1>',
-        *(f'<p class="lead">{escape(headline(task))}</p>' for task in tasks if len(tasks) == 1 or not any(group.curves for group in task)),
-        f"<p>{escape(extent(groups))}</p></header>" if runs else "<p>They will appear here as soon as they write anything.</p></header>",
-        overview(entries) if len(runs) > 1 else "",
-        memo("all tasks", _source(groups), lambda: across_section(groups)),
-        *(_task(memo, task, len(groups) > 1, f"task-{number}") for number, task in enumerate(tasks, start=1)),
+        *(f'<p class="lead">{escape(line)}</p>' for line in _leads(groups)),
+        f"<p>{escape(said)}</p>",
+        _contents(environments, results, across, table),
+        "</header>",
+        *(section.html for section in sections),
+        table,
     ]
+    plots: Json = {name: plot for section in sections for name, plot in section.plots.items()}
     records: Json = {}
     for run, (anchor, group, known) in zip(runs, entries, strict=True):
         rendered = run.path / EPISODE
         gif = gifs.get(run.path.resolve()) or (rendered if rendered.exists() else None)
-        source = stamp(run), group.label, known, gif, gif is not None and gif.exists() and gif.stat().st_mtime_ns
+        source = stamp(run), group.task, group.label, known, gif, gif is not None and gif.exists() and gif.stat().st_mtime_ns
         records[anchor] = memo(("record", run.path), source, functools.partial(record, run, group, known, gif))
         for problem in records[anchor]["problems"]:
             say(problem)
-    return _document(title, "\n".join(body), {"runs": records, "outlines": _outlines(memo, runs, [*records.values()])}, version)
+    data = {"plots": plots, "runs": records, "outlines": _outlines(memo, runs, [*records.values()])}
+    return _document(title, "\n".join(body), data, version)
 
 
 def _title(groups: Sequence[Group]) -> str:
-    tasks = by_task(groups)
-    if not tasks:
+    if not groups:
         return "No runs yet"
     subject = groups[0].label if len(groups) == 1 else count(len({group.method_name for group in groups}), "method")
-    return f"{subject} on {', '.join(map(task_title, tasks)) if len(tasks) < 4 else count(len(tasks), 'task')}"
+    tasks, names = [own[0].task for own in by_task(groups)], [own[0].env_name for own in by_environment(groups)]
+    shown = next((some for some in (tasks, names) if len(some) < 4), [count(len(tasks), "task")])
+    return f"{subject} on {', '.join(shown)}"
 
 
-def _task(memo: Memo, task: Sequence[Group], named: bool, anchor: str) -> str:
-    """The section of one task."""
-    return memo(("task", task[0].env_name), (named, anchor, _source(task)), functools.partial(task_section, task, named, anchor))
+def _leads(groups: Sequence[Group]) -> list[str]:
+    """The result in words where there is one task, and the tasks of which nothing is known."""
+    tasks = by_task(groups)
+    return [headline(task) for task in tasks if len(groups) == 1 or not any(group.curves for group in task)]
+
+
+def _contents(environments: Mapping[str, Sequence[Group]], results: Sequence[Section], across: Section, table: str) -> str:
+    """Links to the parts of a page that has several."""
+    shown = [(anchor, own[0].env_name) for (anchor, own), section in zip(environments.items(), results, strict=True) if section.html]
+    shown += [("across", "all tasks together")] if across.html else []
+    shown += [("runs", "runs")] if table else []
+    links = "".join(f'<a href="#{anchor}">{escape(name)}</a>' for anchor, name in shown)
+    return f'<nav aria-label="On this page">{links}</nav>' if len(shown) > 2 else ""
 
 
 def _source(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
     """Changes when a run of these has got further or is called something else."""
-    return [(group.env_name, group.label, *((run.path, stamp(run)) for run in group.runs)) for group in groups]
+    return [(group.task, group.label, *((run.path, stamp(run)) for run in group.runs)) for group in groups]
 
 
 def _outlines(memo: Memo, runs: Sequence[RunDirectory], records: Sequence[Json]) -> Json:

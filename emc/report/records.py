@@ -1,7 +1,7 @@
 """One run as plain data: what the page's table says of it, and what its own page is drawn from in the browser.
 
-Drawing every run here would take a second for each of them and make the page large, so the numbers go into the page instead: curves
-thinned to as many points as a screen can show, with four digits, and the cells of the maps.
+Drawing every run here would take a second for each of them and make the page large, so the numbers go into the page instead: its curves
+(`plots`) and the cells of its maps.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Float
 
 from emc.envs.base import Drawn
 from emc.errors import FileError, UserError
 from emc.files import content_of, is_there
 from emc.report.ceilings import ceiling_of
-from emc.report.curves import PANELS, Curve, Group, environment_of, measured, middle_half
+from emc.report.curves import PANELS, Group, environment_of, measured, middle_half
 from emc.report.figures import DARK, LIGHT, colour_of
 from emc.report.heatmaps import Phase, phases, read_maps, was_paid
 from emc.report.markup import between, score, uri
 from emc.report.names import at, configuration, count, differences, known_config, nearest_preset, usual_environment
+from emc.report.plots import Json, band, rounded
 from emc.runs import RunDirectory
 from emc.runs.directory import CHECKPOINTS, EPISODE, LOCK
 from emc.runs.reading import END, SPEED, is_whole, last_line
+from emc.statistics import final
 
-Json = dict[str, Any]
-SCORES, DIAGNOSTICS = 300, 120  # points of a curve, at most
+DIAGNOSTICS = 120  # points of a curve, at most
 FRESH = 15 * 60  # seconds since a run wrote anything, after which it does not count as running
 FINISHED, GOAL, RUNNING, UNFINISHED = "finished", "goal reached", "running", "unfinished"
 MOST_FRAMES = 5_000  # of an episode; the last of them is shown as a still
@@ -48,7 +48,8 @@ class Summary:
     """A run in a few numbers; None where they are not known."""
 
     id: str
-    seeds: str
+    seeds: str  # in words
+    n_seeds: int
     steps: int
     asked: int | None
     state: str
@@ -61,18 +62,25 @@ class Summary:
 def summary(run: RunDirectory, winnable: bool) -> Summary:
     """What the table of all runs says of one."""
     found = measured(run)
-    curves = found.scores(winnable)
+    curves, seeds = found.scores(winnable), seeds_of(run)
     return Summary(
         id=str(run.manifest.get("id")),
-        seeds=kind(at(run.manifest, "config", "seeds")),
+        seeds=f"seed {seeds[0]}" if len(seeds) == 1 else count(len(seeds), "seed"),
+        n_seeds=len(seeds),
         steps=max(found.steps.values(), default=0),
         asked=_asked(run),
         state=state_of(run),
-        final=float(np.median([curve.values[-1] for curve in curves])) if curves else None,
+        final=float(np.median([final(curve.values.tolist()) for curve in curves])) if curves else None,
         best=float(np.nanmax(middle_half(curves).median)) if curves else None,
         speed=_speed(run),
         begun=str(run.manifest.get("created"))[:16].replace("T", " "),
     )
+
+
+def seeds_of(run: RunDirectory) -> list[Any]:
+    """The seeds that a run was to have."""
+    seeds = at(run.manifest, "config", "seeds")
+    return [kind(seed) for seed in cast(list[Any], seeds)] if isinstance(seeds, list) else []
 
 
 def stamp(run: RunDirectory) -> tuple[Any, ...]:
@@ -112,12 +120,12 @@ def record(run: RunDirectory, group: Group, known: Summary, gif: Path | None) ->
     grids: list[list[int]] = []
     problems: list[str] = []
     return {
-        "name": f"{group.label} on {group.env_name}",
+        "name": f"{group.label} on {group.task}" + (f", {known.seeds}" if len(group.runs) > 1 else ""),
         "id": known.id,
         "facts": _facts(run, known),
         "percent": group.winnable,
         "score": _score_lines(run, group, grids),
-        "ceiling": None if (best := ceiling_of(known_config(run))) is None else [best.score, f"{best.name} {best.number}"],
+        "ceilings": [] if (best := ceiling_of(known_config(run))) is None else [[best.score, f"{best.name} {best.number}"]],
         "seeds": _seeds(run, group),
         "episode": None if gif is None else _or_none(functools.partial(_episode, gif), problems),
         "unplayed": _unplayed(run),
@@ -145,7 +153,7 @@ def _facts(run: RunDirectory, known: Summary) -> list[tuple[str, str]]:
     machine, found = run.manifest.get("machine"), measured(run)
     short = f" of {known.asked:,}: {SHORT.get(known.state, known.state)}" if known.asked is not None and known.steps < known.asked else ""
     return [
-        ("Seeds", known.seeds),
+        ("Seeds", ", ".join(seeds_of(run)) or "none"),
         ("Steps", f"{known.steps:,}{short}"),
         ("Training episodes", between([*found.episodes.values()] or [0]) + (" per seed" if len(found.episodes) > 1 else "")),
         ("Test episodes", f"{sum(curve.episodes for curve in found.returns):,}"),
@@ -160,7 +168,7 @@ def _facts(run: RunDirectory, known: Summary) -> list[tuple[str, str]]:
 
 def _score_lines(run: RunDirectory, group: Group, grids: list[list[int]]) -> list[Json]:
     curves, colours = measured(run).scores(group.winnable), [colour_of(group.method_name, theme) for theme in (LIGHT, DARK)]
-    return [{"name": "", "colours": colours} | _band(curves, SCORES, grids)] if curves else []
+    return [{"name": "", "colours": colours} | band(curves, grids)] if curves else []
 
 
 def _panels(run: RunDirectory, grids: list[list[int]]) -> list[Json]:
@@ -169,7 +177,7 @@ def _panels(run: RunDirectory, grids: list[list[int]]) -> list[Json]:
     for title, unit, wanted in PANELS:
         lines = [
             {"name": name, "colours": [theme.contrast.get(colour, colour) for theme in (LIGHT, DARK)]}
-            | _band(found[field], DIAGNOSTICS, grids)
+            | band(found[field], grids, DIAGNOSTICS)
             for field, name, colour in wanted
             if any(np.any(curve.values) for curve in found[field])
         ]
@@ -177,32 +185,12 @@ def _panels(run: RunDirectory, grids: list[list[int]]) -> list[Json]:
     return panels
 
 
-def _band(curves: Sequence[Curve], most: int, grids: list[list[int]]) -> Json:
-    """Median and middle half of some seeds, at their steps or, where there are more than a screen can show, at some of them."""
-    steps = max(curves, key=lambda curve: curve.steps[-1]).steps
-    chosen = steps[np.unique(np.linspace(0, len(steps) - 1, most).round().astype(int))] if len(steps) > most else steps
-    band, grid = middle_half(curves, chosen), [int(step) for step in chosen]
-    if grid not in grids:
-        grids.append(grid)
-    found: Json = {"grid": grids.index(grid), "median": _rounded(band.median)}
-    if len(curves) > 1:
-        found |= {"low": _rounded(band.low), "high": _rounded(band.high)}
-    if np.any(fewer := band.seeds < np.max(band.seeds)):
-        found["fewer"] = [int(here) for here in fewer]
-    return found
-
-
-def _rounded(values: Float[np.ndarray, "..."], digits: int = 4) -> list[Any]:
-    """Numbers as short as they may be; None where there is none."""
-    short = (float(f"{value:.{digits}g}") for value in values.tolist())
-    return [None if not np.isfinite(value) else int(value) if value == int(value) else value for value in short]
-
-
 def _seeds(run: RunDirectory, group: Group) -> list[list[str]]:
     """Seed, steps, final and best score, where there are several seeds."""
     curves = measured(run).scores(group.winnable)
     rows = [
-        [str(curve.seed), f"{curve.steps[-1]:,.0f}", *(score(value, group.winnable) for value in (curve.values[-1], np.max(curve.values)))]
+        [str(curve.seed), f"{curve.steps[-1]:,.0f}"]
+        + [score(value, group.winnable) for value in (final(curve.values.tolist()), float(np.max(curve.values)))]
         for curve in curves
     ]
     return rows if len(rows) > 1 else []
@@ -230,8 +218,8 @@ def _cells(stretches: Sequence[Phase]) -> list[Json]:
             "name": phase.name,
             "first": phase.first,
             "last": phase.last,
-            "visits": [_rounded(row, 3) for row in phase.visits],
-            "bonus": [_rounded(row, 3) for row in phase.bonus] if paid else None,
+            "visits": [rounded(row, 3) for row in phase.visits],
+            "bonus": [rounded(row, 3) for row in phase.bonus] if paid else None,
         }
         for phase in stretches
     ]

@@ -18,6 +18,7 @@ from emc.report.page import Memo, build_page
 from emc.report.records import stamp, state_of
 from emc.runs import RunDirectory
 from emc.runs.directory import MANIFEST
+from emc.statistics import final
 
 
 class Site:
@@ -81,4 +82,4 @@ def best_first(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
 
 
 def _final(winnable: bool, run: RunDirectory) -> float:
-    return float(np.median([curve.values[-1] for curve in measured(run).scores(winnable)] or [-np.inf]))
+    return float(np.median([final(curve.values.tolist()) for curve in measured(run).scores(winnable)] or [-np.inf]))

@@ -19,7 +19,7 @@ from emc.runs.config import code_outside
 from emc.runs.directory import new_name
 from emc.runs.lock import Lock
 from emc.runs.session import interruptible
-from emc.sweeps.jobs import Job, State, Survey, steps_of
+from emc.sweeps.jobs import Job, State, Survey, score_of, steps_of
 from emc.training.plan import available_bytes
 
 LOOK_SECONDS = 0.5
@@ -34,6 +34,7 @@ class Progress:
     job: Job
     state: State
     steps: int = 0
+    score: float | None = None  # of its last tests
     began: float = 0.0  # when this process began it; and from which step
     first: int = 0
     reason: str = ""  # why it failed
@@ -44,6 +45,11 @@ class Progress:
     def total(self) -> int:
         """Steps of the whole run."""
         return self.job.config.budget.steps
+
+    @property
+    def winnable(self) -> bool:
+        """Whether its score is a win rate."""
+        return self.job.config.env.spec.winnable
 
     def seconds_left(self, now: float) -> float | None:
         """As fast as it has been here so far; None where nothing is known."""
@@ -184,7 +190,8 @@ class _Pool:
             one.state, one.reason = State.FAILED, end.reason
 
     def _look(self, one: Progress) -> None:
-        one.steps = steps_of(one.run) if one.run else 0
+        if one.run:
+            one.steps, one.score = steps_of(one.run), score_of(one.run, one.winnable)
 
     def _stop(self, at_once: bool = False) -> None:
         self.stopping = True

@@ -8,6 +8,7 @@ import enum
 import functools
 import json
 import shlex
+import statistics
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,9 +18,10 @@ from emc.names import in_one_line
 from emc.runs.config import RunConfig, to_json
 from emc.runs.directory import CHECKPOINTS, MANIFEST, RunDirectory, folder_name
 from emc.runs.jsonl import plain
-from emc.runs.reading import METRICS, SPEED, last_line, read_lines
+from emc.runs.reading import METRICS, SPEED, last_line, last_lines, read_lines
 from emc.runs.restoring import is_finished, is_resumable
 from emc.runs.session import config_of
+from emc.statistics import final
 
 SETTLED_SECONDS = 2  # after a change until a file system's clock is sure to show the next one
 
@@ -220,3 +222,13 @@ def steps_of(run: Path) -> int:
     """Environment steps at the last test of a run."""
     line = last_line(run / SPEED)
     return line["steps"] if line else 0
+
+
+def score_of(run: Path, winnable: bool) -> float | None:
+    """The win rate or return of a run so far: the median over seeds of the mean of their last tests; None before the first."""
+    tests: dict[int, list[float]] = {}
+    for line in last_lines(run / METRICS):
+        if line["kind"] == "eval":
+            values: list[float] = line["won" if winnable else "return"]
+            tests.setdefault(line["seed"], []).append(sum(values) / len(values))
+    return statistics.median(map(final, tests.values())) if tests else None

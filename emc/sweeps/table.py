@@ -18,7 +18,7 @@ from emc.sweeps.jobs import Job, State
 
 STYLES = {State.DONE: "green", State.RUNNING: "bold", State.FAILED: "red", State.BEGUN: "", State.MISSING: "dim"}
 ORDER = (State.RUNNING, State.FAILED, State.BEGUN, State.MISSING, State.DONE)  # what is cut off when the terminal is too small comes last
-COLUMNS: Mapping[str, JustifyMethod] = {"seed": "right", "state": "left", "steps": "right", "left": "right"}
+COLUMNS: Mapping[str, JustifyMethod] = {"seed": "right", "state": "left", "steps": "right", "score": "right", "left": "right"}
 MOST_FAILURES = 5  # whose reasons are shown, the last of them; all are listed at the end
 
 
@@ -46,7 +46,7 @@ class LiveTable:
         rows = max(self.live.console.height - 6 - 2 * len(failures), 5)
         for one in sorted(runs, key=lambda one: ORDER.index(one.state))[:rows]:
             left = one.seconds_left(time.monotonic())
-            known = (_seeds(one.job), one.state.value, f"{one.steps:,} / {one.total:,}", "" if left is None else _clock(left))
+            known = (_seeds(one.job), one.state.value, f"{one.steps:,} / {one.total:,}", _score(one), "" if left is None else _clock(left))
             table.add_row(Text(names[one.job.key]), *known, style=STYLES[one.state])
         self.live.update(Group(Text(summary(runs)), *failures, table))
 
@@ -63,6 +63,11 @@ def _seeds(job: Job) -> str:
     """One seed, or the first and the last."""
     first, last = job.config.seeds[0], job.config.seeds[-1]
     return str(first) if first == last else f"{first}-{last}"
+
+
+def _score(one: Progress) -> str:
+    """A win rate or a return; nothing before the first test."""
+    return "" if one.score is None else f"{one.score:.0%}" if one.winnable else f"{one.score:.4g}"
 
 
 def _parts(words: Sequence[str]) -> list[str]:

@@ -47,14 +47,22 @@ def test_the_section_is_there_when_there_is_something_to_compare(tmp_path: Path)
         for env in ("gridworld", "3m")
         for method, rate in (("emc-vdn", 1.0), ("vdn", 0.2))
     ]
-    made = across_section(group_runs(runs))
-    assert made.count("<figure>") == 3
+    section = across_section(group_runs(runs))
+    made = section.html
+    assert made.count('class="chart"') == 1
+    assert made.count("<rect") == 2 * 4 + 1  # every aggregate of both, and the improvement over the other
     assert "3m" in made
     assert "a run of emc-vdn, the best on average here" in made
+    assert "<td>1.00 <small>[1.00, 1.00]</small><svg viewBox" in made
     assert "Left out" not in made
-    assert across_section(group_runs(runs[:2])) == ""
+    profiles = section.plots["across"]["panels"][0]["lines"]
+    assert [(line["median"][0], line["median"][19], line["median"][21], line["median"][-1]) for line in profiles] == [
+        (1, 1, 1, 0),
+        (1, 1, 0, 0),
+    ]
+    assert across_section(group_runs(runs[:2])).html == ""
     third = new_run(tmp_path, win_rates(0, {1000: 0.5}), method_name="qmix", env_name="3m")
-    assert "Left out, because they lack some of these tasks: qmix." in across_section(group_runs([*runs, third]))
+    assert "Left out, because they lack some of these tasks: qmix." in across_section(group_runs([*runs, third])).html
 
 
 def test_runs_that_differ_in_any_field_of_their_budget_are_on_tasks_of_their_own(tmp_path: Path) -> None:
@@ -63,7 +71,7 @@ def test_runs_that_differ_in_any_field_of_their_budget_are_on_tasks_of_their_own
         for method in ("emc-vdn", "vdn")
         for episodes in (10, 20)
     ]
-    made = across_section(group_runs(runs))
+    made = across_section(group_runs(runs)).html
     assert "over gridworld, test episodes 10; gridworld, test episodes 20." in made
     assert "Results" in build_page(runs)
 
@@ -73,5 +81,5 @@ def test_aggregates_that_cannot_be_made_are_a_line_on_the_page(tmp_path: Path, m
         raise UserError("two <configurations>")
 
     monkeypatch.setattr("emc.report.across.scores_by_method", refuse)
-    made = across_section(group_runs([new_run(tmp_path, win_rates(0, {1000: 0.5}))]))
+    made = across_section(group_runs([new_run(tmp_path, win_rates(0, {1000: 0.5}))])).html
     assert "Nothing to show: two &lt;configurations&gt;." in made

@@ -12,9 +12,10 @@ from emc import statistics
 from emc.envs.registry import make_env
 from emc.errors import UserError
 from emc.methods import make_method
-from emc.report.aggregate import on_common_tasks, plot_improvement, plot_iqm_bars, plot_profiles, scores_by_method
+from emc.report.aggregate import plot_iqm_bars, plot_profiles, scores_by_method
 from emc.report.curves import group_runs
 from emc.report.figures import DARK, as_png, colour_of
+from emc.runs import RunDirectory
 from emc.training.loop import Budget
 from tests.report.fabricate import evaluation, new_run, win_rates
 
@@ -54,15 +55,8 @@ def test_methods_are_told_apart_by_their_fields_and_tasks_by_theirs(tmp_path: Pa
         "vdn": ["gridworld", "gridworld, slip 0.2"],
         "vdn, gamma 0.5": ["gridworld"],
     }
-    assert {method: [*own] for method, own in on_common_tasks(found).items()} == {"vdn": ["gridworld"], "vdn, gamma 0.5": ["gridworld"]}
     with pytest.raises(UserError, match="vdn on gridworld is there in more than one configuration"):
         scores_by_method(groups, name=lambda group: group.method_name)
-
-
-def test_an_environment_trained_on_for_different_times_is_two_tasks(tmp_path: Path) -> None:
-    runs = [new_run(tmp_path, win_rates(0, {100: rate}), budget=Budget(steps=steps)) for steps, rate in ((20_000, 0.2), (300_000, 0.8))]
-    (found,) = scores_by_method(group_runs(runs)).values()
-    assert {task: own.tolist() for task, own in found.items()} == {"gridworld, steps 20k": [0.2], "gridworld, steps 300k": [0.8]}
 
 
 def test_returns_without_a_scale_are_refused(tmp_path: Path) -> None:
@@ -73,12 +67,25 @@ def test_returns_without_a_scale_are_refused(tmp_path: Path) -> None:
     assert scores_by_method(group_runs([won]))["emc-vdn"]["my grid"].tolist() == [0.5]
 
 
+def test_runs_of_different_lengths_are_compared_at_the_most_common_one(tmp_path: Path) -> None:
+    def run(method: str, steps: int, *rates: float) -> RunDirectory:
+        lines = win_rates(0, {1000 * (k + 1): rate for k, rate in enumerate(rates)})
+        return new_run(tmp_path, lines, method_name=method, budget=Budget(steps=steps))
+
+    early = [run(method, 5000, *[0.0] * 5) for method in ("vdn", "qmix")]
+    long = run("emc-vdn", 10_000, *[0.5] * 5, *[1.0] * 5)
+    brief = run("iql", 1000, 0.9)
+    found = scores_by_method(group_runs([*early, long, brief]))
+    assert {method: {task: values.tolist() for task, values in own.items()} for method, own in found.items()} == {
+        "vdn": {"gridworld, at 5k steps": [0.0]},
+        "qmix": {"gridworld, at 5k steps": [0.0]},
+        "emc-vdn": {"gridworld, at 5k steps": [0.5]},
+        "iql": {},
+    }
+
+
 def test_methods_without_a_common_task_are_not_compared() -> None:
-    with pytest.raises(UserError, match="no task in common"):
-        on_common_tasks({"a": {"x": np.ones(1)}, "b": {"y": np.ones(1)}})
-    with pytest.raises(UserError, match="no task in common"):
-        on_common_tasks({})
-    for draw in (plot_iqm_bars, plot_profiles, lambda scores: plot_improvement(scores, "a")):
+    for draw in (plot_iqm_bars, plot_profiles):
         with pytest.raises(UserError, match="a has no runs on y"):
             draw({"a": {"x": np.ones(1)}, "b": {"x": np.ones(1), "y": np.ones(1)}})
         with pytest.raises(UserError, match="no methods"):
@@ -115,25 +122,10 @@ def test_profiles_are_the_shares_of_runs_above_each_score() -> None:
     assert (beyond[0], beyond[-1]) == (-0.5, 1.5)
 
 
-def test_improvement_is_over_each_other_method_with_a_line_at_one_half() -> None:
-    axes = plot_improvement(RAGGED, "emc-vdn", samples=100).axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["against vdn", "against emc-vdn, gamma 0.5"]
-    expected = statistics.estimate_improvement(RAGGED["emc-vdn"], RAGGED["vdn"], samples=100)
-    assert float(axes.lines[0].get_xdata()[0]) == pytest.approx(expected.value)
-    assert axes.patches[0].get_x() == pytest.approx(expected.low)
-    assert [0.5, 0.5] in [list(line.get_xdata()) for line in axes.lines]
-    with pytest.raises(UserError, match="Did you mean emc-vdn"):
-        plot_improvement(RAGGED, "emc-vdm")
-    with pytest.raises(UserError, match="only method"):
-        plot_improvement({"vdn": RAGGED["vdn"]}, "vdn")
-
-
 def test_a_method_looks_the_same_in_all_of_them() -> None:
     bars, profiles = plot_iqm_bars(RAGGED, samples=5).axes[0], plot_profiles(RAGGED, samples=5).axes[0]
-    against = plot_improvement(RAGGED, "vdn", samples=5).axes[0]
     colours = [colour_of("vdn"), colour_of("emc-vdn"), colour_of("emc-vdn")]
     assert [line.get_color() for line in bars.lines] == [line.get_color() for line in profiles.lines] == colours
-    assert [line.get_color() for line in against.lines[:2]] == colours[1:]
     for drawn in (bars.lines, profiles.lines):
         assert [line.get_marker() for line in drawn] == ["o", "o", "o"]
         assert [line.get_markerfacecolor() for line in drawn] == [*colours[:2], "none"]
@@ -141,5 +133,5 @@ def test_a_method_looks_the_same_in_all_of_them() -> None:
 
 def test_they_can_be_drawn_dark_and_with_strange_names() -> None:
     strange = {"$\\frac{1}{": RAGGED["vdn"], "a" * 200: RAGGED["emc-vdn"]}
-    for figure in (plot_iqm_bars(strange, DARK, 5), plot_profiles(strange, DARK, samples=5), plot_improvement(strange, "a" * 200, DARK, 5)):
+    for figure in (plot_iqm_bars(strange, DARK, 5), plot_profiles(strange, DARK, samples=5)):
         assert as_png(figure).startswith(b"\x89PNG")

@@ -25,11 +25,11 @@ from emc.report.curves import (
     read_lines,
     running_mean,
     scores,
-    task_title,
+    until,
 )
 from emc.report.figures import DARK, LIGHT, LOOKS, Theme, as_png, as_svg, colour_of, legend_below, look_of, looks_of, new_figure
 from emc.report.names import configuration, in_words
-from emc.report.tasks import best_of, headline, task_section
+from emc.report.tasks import environment_section, headline, most_telling
 from emc.runs import RunDirectory
 from emc.sampling import Uniform
 from emc.training.loop import Budget
@@ -115,7 +115,7 @@ def test_seeds_in_one_directory_and_in_several_make_one_curve(tmp_path: Path) ->
     (group,) = group_runs([together, alone])
     assert group.label == "emc-vdn"
     assert [own.seed for own in group.curves] == [0, 1, 2]
-    np.testing.assert_allclose(group.final, [0.5, 0.7, 0.9])
+    np.testing.assert_allclose(group.final, [0.25, 0.35, 0.45])  # the mean of both tests
     assert group.runs == (together, alone)
 
 
@@ -127,7 +127,7 @@ def test_a_seed_that_was_run_twice_counts_once_and_is_named(tmp_path: Path) -> N
     short = new_run(tmp_path, win_rates(0, {30: 0.0, 1000: 0.2}))
     long = new_run(tmp_path, win_rates(0, {30: 0.0, 1000: 0.2, 2000: 0.8}))
     (group,) = group_runs([long, short])
-    np.testing.assert_allclose(group.final, [0.8])
+    np.testing.assert_allclose(group.final, [1.0 / 3])
     assert group.left_out == (0,)
 
 
@@ -140,16 +140,41 @@ def test_a_label_names_what_differs_from_the_preset(tmp_path: Path) -> None:
 
 def test_a_label_names_another_preset_as_a_whole(tmp_path: Path) -> None:
     paper = new_run(tmp_path, method=make_method("emc-vdn", "paper"))
-    assert labels([paper, new_run(tmp_path)]) == ["emc-vdn", "emc-vdn (paper)"]
+    assert labels([paper, new_run(tmp_path)]) == ["emc-vdn", "emc-vdn, preset paper"]
 
 
-def test_what_differs_in_the_task_is_in_the_labels_and_what_is_shared_in_the_title(tmp_path: Path) -> None:
-    runs = [new_run(tmp_path, env=make_env("gridworld", slip=0.2, penalty=penalty)) for penalty in (0.5, 2.0)]
-    groups = group_runs(runs)
-    assert [group.label for group in groups] == ["emc-vdn, penalty 0.5", "emc-vdn, penalty 2"]
-    assert task_title(groups) == "gridworld, slip 0.2"
-    runs = [new_run(tmp_path, budget=Budget(steps=steps)) for steps in (3000, 505_000)]
-    assert labels(runs) == ["emc-vdn, steps 3000", "emc-vdn, steps 505k"]
+def test_what_all_runs_on_an_environment_have_changed_is_in_no_label(tmp_path: Path) -> None:
+    changed = [dataclasses.replace(make_method("vdn"), gamma=0.5, batch_episodes=n) for n in (8, 16)]
+    runs = [new_run(tmp_path, win_rates(0, {30: 0.0}), method_name="vdn", method=own) for own in changed]
+    assert labels(runs) == ["vdn, batch episodes 8", "vdn, batch episodes 16"]
+    assert "All of them with gamma 0.5." in environment_section(group_runs(runs), False, "task-1").html
+
+
+def test_every_setting_of_an_environment_is_a_task_of_its_own(tmp_path: Path) -> None:
+    envs = [make_env("gridworld", **fields) for fields in ({"penalty": 2.0}, {"penalty": 10.0}, {"penalty": 0.0}, {"slip": 0.2})]
+    groups = group_runs([new_run(tmp_path, env=env) for env in envs])
+    assert [group.label for group in groups] == ["emc-vdn"] * 4
+    assert [group.task for group in groups] == [
+        f"gridworld, {words}" for words in ("penalty 0", "penalty 2", "penalty 2, slip 0.2", "penalty 10")
+    ]
+    assert groups[0].setting == "penalty 0"
+    (alone,) = group_runs([new_run(tmp_path, env=make_env("gridworld", slip=0.2))])
+    assert (alone.task, group_runs([new_run(tmp_path)])[0].task) == ("gridworld, slip 0.2", "gridworld")
+
+
+def test_runs_of_different_lengths_are_one_and_the_longest_have_a_final_score(tmp_path: Path) -> None:
+    short = new_run(tmp_path, win_rates(0, {30: 0.0, 3000: 0.2}), seeds=(0,), budget=Budget(steps=3000))
+    long = new_run(tmp_path, win_rates(1, {30: 0.0, 3000: 0.4, 6000: 0.8}), seeds=(1,), budget=Budget(steps=6000))
+    (group,) = group_runs([short, long])
+    assert (group.label, group.short, group.asked) == ("emc-vdn", (0,), 6000)
+    assert [curve.seed for curve in group.curves] == [0, 1]
+    np.testing.assert_allclose(group.final, [0.4])
+
+
+def test_a_curve_is_cut_after_its_first_test_that_is_not_too_early() -> None:
+    whole = curve((10, 0.1), (20, 0.2), (31, 0.3))
+    for end, length in ((5, 1), (10, 1), (20, 2), (21, 3), (99, 3)):
+        assert len(until(whole, end).steps) == length
 
 
 def test_different_configurations_never_share_a_label(tmp_path: Path) -> None:
@@ -157,8 +182,8 @@ def test_different_configurations_never_share_a_label(tmp_path: Path) -> None:
     many = [
         dataclasses.replace(base, gamma=0.5, learning_rate=0.1, gradient_clip=1.0, batch_episodes=n, target_interval=3) for n in (8, 16)
     ]
-    found = labels([new_run(tmp_path, method=method) for method in many])
-    assert found == [f"emc-vdn, gamma 0.5, learning rate 0.1, 3 more changes #{i}" for i in (1, 2)]
+    found = labels([new_run(tmp_path, method=method) for method in [*many, base]])
+    assert found == ["emc-vdn", *(f"emc-vdn, gamma 0.5, learning rate 0.1, 3 more changes #{i}" for i in (1, 2))]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +209,7 @@ def test_a_run_that_this_version_cannot_rebuild_still_has_a_curve(tmp_path: Path
     (group,) = group_runs([run])
     assert group.winnable
     assert group.label == "unheard"
-    np.testing.assert_allclose(group.final, [0.5])
+    np.testing.assert_allclose(group.final, [0.25])
 
 
 # Figures.
@@ -199,10 +224,10 @@ def test_a_method_has_the_same_colour_in_every_figure(tmp_path: Path) -> None:
     assert colour_of("iql", DARK) != colour_of("iql", LIGHT)
 
 
-FIGURES = (  # of the paper
-    "iql vdn qmix qplex qplex-global qplex-local emc-vdn emc-qmix emc-qplex",  # gridworld
-    "cw-qmix ow-qmix qmix qplex maven qplex-global qplex-local emc-vdn emc-qmix emc-qplex",  # predator-prey
-    "emc-qplex qplex qmix rode maven cw-qmix vdn qtran",  # StarCraft-like maps
+FIGURES = (  # what is shown together, in the paper and here
+    "iql vdn qmix qplex qplex-global qplex-local emc-vdn emc-qmix emc-qplex emc-td emc-ind",  # gridworld, with the ablations
+    "vdn cw-qmix ow-qmix qmix qplex maven qplex-global qplex-local emc-vdn emc-qmix emc-qplex",  # predator-prey
+    "emc-qplex qplex qmix rode maven cw-qmix vdn qtran qmix-tuned",  # StarCraft-like maps
     "emc-qplex qplex emc-wo-c emc-wo-m",  # ablations
     "emc-qplex emc-td emc-ind emc-cen emc-dec",  # design choices
     "emc-vdn vdn emc-td emc-ind",  # noise
@@ -249,7 +274,8 @@ def test_every_colour_shows_on_its_paper(theme: Theme) -> None:
 
 def test_every_method_has_a_look_of_its_own_that_print_keeps() -> None:
     assert set(LOOKS) == set(METHODS)
-    assert len({(look.colour, look.dashes) for look in LOOKS.values()}) == len(METHODS)
+    for theme in (LIGHT, DARK):
+        assert len({colour_of(name, theme) for name in LOOKS}) == len(METHODS)
     assert len({(look.dashes, look.marker) for look in LOOKS.values()}) == len(METHODS)
     assert look_of("somebody's own") == look_of("Somebody's own")
     assert look_of("somebody's own").marker not in {look.marker for look in LOOKS.values()}
@@ -372,15 +398,35 @@ def test_many_variants_of_one_method_all_look_different(method: str) -> None:
     assert len({look.colour for look in looks_of([method] * 24)}) == 1
 
 
-def test_only_the_best_of_many_are_drawn_and_it_is_said(tmp_path: Path) -> None:
+def test_of_many_lines_the_best_of_every_method_are_drawn_and_the_others_can_be(tmp_path: Path) -> None:
     methods = [dataclasses.replace(make_method("vdn"), gamma=0.5 + 0.01 * k) for k in range(14)]
-    runs = [new_run(tmp_path, win_rates(0, {30: 0.05 * k}, episodes=20), method_name="vdn", method=own) for k, own in enumerate(methods)]
-    drawn = best_of(group_runs(runs))
-    assert [group.label for group in drawn] == [f"vdn, gamma {0.5 + 0.01 * k:.12g}" for k in range(2, 14)]  # in their order
-    section = task_section(group_runs(runs), False, "task-1")
-    assert "Of 14 lines only the best 12 are drawn" in section
-    assert section.count("<tr>") == 1 + 14
-    assert "are drawn" not in task_section(group_runs(runs[:12]), False, "task-1")
+    runs = [new_run(tmp_path, win_rates(0, {30: 0.3 + 0.05 * k}, episodes=20), method_name="vdn", method=m) for k, m in enumerate(methods)]
+    runs.append(new_run(tmp_path, win_rates(0, {30: 0.0}), method_name="iql"))  # the worst of all, and a method of its own
+    drawn = most_telling(group_runs(runs))
+    assert [group.label for group in drawn] == [*(f"vdn, gamma {0.5 + 0.01 * k:.12g}" for k in range(3, 14)), "iql"]  # in their order
+    section = environment_section(group_runs(runs), False, "task-1")
+    assert "3 lines beside the best of each method can be switched on in the legend" in section.html
+    assert section.html.count("<tr>") == 1 + 15
+    plot = section.plots["task-1"]
+    assert [entry["name"] for entry in plot["legend"] if entry["off"]] == [f"vdn, gamma {0.5 + 0.01 * k:.12g}" for k in range(3)]
+    assert len(plot["panels"][0]["lines"]) == 15
+    assert not any(entry["off"] for entry in environment_section(group_runs(runs[:12]), False, "task-1").plots["task-1"]["legend"])
+
+
+def test_every_task_has_a_panel_and_a_label_looks_the_same_in_all(tmp_path: Path) -> None:
+    runs = [
+        new_run(tmp_path, win_rates(0, {30: 0.0, 1000: rate}), method_name=name, env=make_env("gridworld", penalty=penalty))
+        for penalty in (0.0, 1.0, 2.0)
+        for name, rate in (("vdn", 0.2), ("emc-vdn", 1.0))
+    ]
+    section = environment_section(group_runs(runs), True, "task-1")
+    assert [section.html.count(f"<h3>penalty {penalty}</h3>") for penalty in (0, 1, 2)] == [1, 1, 1]
+    plot = section.plots["task-1"]
+    assert [entry["name"] for entry in plot["legend"]] == ["vdn", "emc-vdn"]
+    assert plot["legend"][0]["colours"] == [colour_of("vdn", LIGHT), colour_of("vdn", DARK)]
+    assert [[line["of"] for line in panel["lines"]] for panel in plot["panels"]] == [[0, 1]] * 3
+    assert plot["panels"][0]["lines"][1]["median"] == [0, 1]
+    assert plot["grids"] == [[30, 1000]]
 
 
 def test_equals_share_the_headline(tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ def test_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
     with run:
         run.append(win_rates(0, {1000: 0.7}))
     assert site.signature(site.runs()) != site.signature([])
-    assert "wins 70%" in site.page(site.runs())
-    assert "wins 70%" not in first
+    assert "wins 35%" in site.page(site.runs())
+    assert "wins 35%" not in first
 
 
 def test_the_best_of_each_method_comes_first(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_page_is_made_anew_only_when_runs_have_changed(tmp_path: Path) -> None
         run.append(win_rates(0, {1000: 0.7}))
     watch.look()
     assert watch.version != version
-    assert b"wins 70%" in watch.page
+    assert b"wins 35%" in watch.page
     page = watch.page
     (run.path / "metrics.jsonl").write_text("damaged\n")
     watch.look()

@@ -33,6 +33,8 @@ from emc.runs.session import start
 from emc.sweeps import Job, LocalEngine, State, Survey, Sweep, grouped, jobs_of, read_sweep, seeds_in_one_run
 from emc.sweeps.accelerator import ASK, Accelerator, find_accelerator
 from emc.sweeps.engine import MOST_LOSSES, Engine, Progress
+from emc.sweeps.grid import seeded
+from emc.sweeps.jobs import score_of
 from emc.sweeps.table import LiveTable, short_names, summary
 from emc.training.loop import Budget
 from emc.training.plan import plan
@@ -417,6 +419,24 @@ def test_a_table_of_80_columns_tells_runs_apart_and_shows_state_steps_time_left_
     assert all("5,000,000 / 10,000,000" in line and "4 days, 15:06:" in line for line in going)
     assert sum("to resume" in line for line in lines) == 2  # in the summary, and the run itself
     assert reason in " ".join(" ".join(lines).split())
+
+
+def test_the_live_table_shows_the_score_of_the_last_tests(tmp_path: Path) -> None:
+    def lines(seed: int, *rates: float) -> str:
+        tests = [{"kind": "eval", "seed": seed, "steps": 10 * k, "won": [rate], "return": [3 * rate]} for k, rate in enumerate(rates)]
+        return "".join(json.dumps(test) + "\n" for test in tests)
+
+    text = lines(0, 1.0, *[0.0] * 5) + lines(1, 0.0, 0.0, *[0.2] * 4) + lines(2, 0.5, *[1.0] * 4)
+    (tmp_path / "metrics.jsonl").write_text(text)
+    assert score_of(tmp_path, winnable=True) == pytest.approx(0.16)  # of 0, (4 x 0.2) / 5 and 0.9
+    assert score_of(tmp_path, winnable=False) == pytest.approx(0.48)
+    assert score_of(tmp_path / "nowhere", winnable=True) is None
+    won, earned = (seeded([*f"vdn {env}".split()], 0, configure) for env in ("gridworld", "predator-prey"))
+    console = Console(width=80, height=40, record=True, file=io.StringIO())
+    with LiveTable(console) as watch:
+        watch([Progress(won, State.DONE, score=0.16), Progress(earned, State.DONE, score=12.3456), Progress(won, State.MISSING)])
+    shown = [line for line in console.export_text().splitlines() if "/" in line]
+    assert [line.split()[-1] for line in shown] == ["505,000", "16%", "12.35"]
 
 
 @pytest.mark.slow

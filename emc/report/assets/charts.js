@@ -45,10 +45,9 @@ function logTicks(low, high) {
 }
 
 /** The smallest and the largest number to show, with some room. */
-function limits(lines, log, percent, ceiling) {
+function limits(lines, { log, percent, ceilings = [] }) {
   if (percent) return [-0.03, 1.03];
-  const known = lines.flatMap((line) => [...line.median, ...(line.low ?? []), ...(line.high ?? [])]);
-  if (ceiling) known.push(ceiling[0]);
+  const known = lines.flatMap((line) => [...line.median, ...(line.low ?? []), ...(line.high ?? [])]).concat(ceilings.map(([value]) => value));
   const shown = known.filter((value) => value !== null && (!log || value > 0));
   if (!shown.length) return log ? [0.1, 1] : [0, 1];
   let low = shown.reduce((a, b) => Math.min(a, b)), high = shown.reduce((a, b) => Math.max(a, b));
@@ -57,21 +56,40 @@ function limits(lines, log, percent, ceiling) {
   return [low - room, high + room];
 }
 
-/** Curves over environment steps, drawn as wide as there is room, with a line that reads them off under the pointer. */
+/** Give a node the colours of a line on light and on dark paper. */
+function coloured(node, { colours }) {
+  node.style.setProperty("--light", colours[0]);
+  node.style.setProperty("--dark", colours[1]);
+  return node;
+}
+
+/** Curves, drawn in a box as wide as there is room, with a list that reads them off under the pointer. Gives a function that draws again. */
+function chartIn(box, plot, grids) {
+  let width = 0;
+  const redraw = () => width && box.replaceChildren(...chartOf(plot, grids, width));
+  new ResizeObserver(() => {
+    if (box.clientWidth && box.clientWidth !== width) {
+      width = box.clientWidth;
+      redraw();
+    }
+  }).observe(box);
+  return redraw;
+}
+
+/** A new box with curves in it. */
 function chart(plot, grids) {
   const box = make("div", { class: "chart", role: "img", "aria-label": plot.alt });
-  let width = 0;
-  new ResizeObserver(() => {
-    if (box.clientWidth && box.clientWidth !== width) box.replaceChildren(chartOf(plot, grids, (width = box.clientWidth)));
-  }).observe(box);
+  chartIn(box, plot, grids);
   return box;
 }
 
-function chartOf({ unit, log, percent, lines, ceiling, height }, grids, width) {
+function chartOf(plot, grids, width) {
+  const { unit, log, percent, ceilings = [], along = "environment steps", height } = plot;
+  const lines = plot.lines.filter((line) => !line.off);
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height });
-  const steps = lines.flatMap((line) => grids[line.grid]);
-  const last = steps.reduce((a, b) => Math.max(a, b), 1), [low, high] = limits(lines, log, percent, ceiling);
-  const [left, right, top, bottom] = [52, width - 14, 26, height - 30];
+  const steps = plot.lines.flatMap((line) => grids[line.grid]);
+  const last = steps.reduce((a, b) => Math.max(a, b), steps.length && steps.at(-1) <= 1 ? 0 : 1), [low, high] = limits(lines, plot);
+  const [left, right, top, bottom] = [52, width - 14, 26, height - 42];
   const x = (step) => left + ((right - left) * step) / last;
   const share = log ? (value) => Math.log(value / low) / Math.log(high / low) : (value) => (value - low) / (high - low);
   const y = (value) => bottom - (bottom - top) * Math.min(1, Math.max(0, share(log ? Math.max(value, low) : value)));
@@ -85,57 +103,108 @@ function chartOf({ unit, log, percent, lines, ceiling, height }, grids, width) {
     const anchor = !tick ? "start" : x(tick) > right - 12 ? "end" : "middle"; // nothing sticks out
     svg.append(draw("text", { class: "tick", x: x(tick), y: bottom + 17, "text-anchor": anchor }, inWords(tick)));
   }
+  svg.append(draw("text", { class: "unit", x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, along));
   svg.append(draw("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
-  if (ceiling) {
-    svg.append(draw("line", { class: "ceiling", x1: left, x2: right, y1: y(ceiling[0]), y2: y(ceiling[0]) }));
-    svg.append(draw("text", { class: "tick", x: right, y: y(ceiling[0]) + 13, "text-anchor": "end" }, ceiling[1]));
+  for (const [value, name] of ceilings) {
+    svg.append(draw("line", { class: "ceiling", x1: left, x2: right, y1: y(value), y2: y(value) }));
+    svg.append(draw("text", { class: "tick", x: right, y: y(value) + 13, "text-anchor": "end" }, name));
   }
   for (const line of lines) svg.append(...lineOf(line, grids[line.grid], x, y));
-  svg.append(...reader(svg, lines, grids, { x, left, right, top, bottom, last, written }));
-  return svg;
+  return [svg, ...reader(svg, lines, grids, { x, y, left, right, top, bottom, last, written })];
 }
 
 /** A median and the middle half around it; pale where some seeds have ended. */
 function lineOf(line, steps, x, y) {
   const known = steps.map((_, i) => i).filter((i) => line.median[i] !== null);
   const path = (indices, values) => indices.map((i) => `${x(steps[i]).toFixed(1)},${y(values[i]).toFixed(1)}`);
-  const coloured = (node) => {
-    node.style.setProperty("--light", line.colours[0]);
-    node.style.setProperty("--dark", line.colours[1]);
-    return node;
-  };
+  const marked = { ...(line.dash ? { "stroke-dasharray": line.dash.join(" ") } : {}), ...(line.of === undefined ? {} : { "data-line": line.of }) };
   const found = [];
   if (line.low) {
     const around = [...path(known, line.high), ...path([...known].reverse(), line.low)];
-    found.push(coloured(draw("polygon", { class: "band", points: around.join(" ") })));
+    found.push(coloured(draw("polygon", { ...marked, class: "band", points: around.join(" ") }), line));
   }
   const whole = known.filter((i) => !line.fewer?.[i]);
-  if (whole.length < known.length) found.push(coloured(draw("polyline", { class: "line pale", points: path(known, line.median).join(" ") })));
-  if (known.length === 1) found.push(coloured(draw("circle", { class: "dot", cx: x(steps[known[0]]), cy: y(line.median[known[0]]), r: 3 })));
-  found.push(coloured(draw("polyline", { class: "line", points: path(whole, line.median).join(" ") })));
+  if (whole.length < known.length) found.push(coloured(draw("polyline", { ...marked, class: "line pale", points: path(known, line.median).join(" ") }), line));
+  if (known.length === 1) found.push(coloured(draw("circle", { ...marked, class: "dot", cx: x(steps[known[0]]), cy: y(line.median[known[0]]), r: 3 }), line));
+  found.push(coloured(draw("polyline", { ...marked, class: "line", points: path(whole, line.median).join(" ") }), line));
   return found;
 }
 
-/** What the curves are at the step under the pointer. */
-function reader(svg, lines, grids, { x, left, right, top, bottom, last, written }) {
+/** What the curves are at the step under the pointer, the best first. */
+function reader(svg, lines, grids, { x, y, left, right, top, bottom, last, written }) {
   const mark = draw("line", { class: "mark", y1: top, y2: bottom, visibility: "hidden" });
-  const said = draw("text", { class: "said", x: right, y: 13, "text-anchor": "end" });
+  svg.append(mark);
+  const tip = make("div", { class: "tip", hidden: "" });
   svg.addEventListener("pointermove", (event) => {
     const frame = svg.getBoundingClientRect();
     const step = (((event.clientX - frame.left) * (svg.viewBox.baseVal.width / frame.width) - left) / (right - left)) * last;
     const nearest = (steps) => steps.reduce((best, other, i) => (Math.abs(other - step) < Math.abs(steps[best] - step) ? i : best), 0);
-    const values = lines.map((line) => ({ name: line.name, at: nearest(grids[line.grid]), line }));
+    const reached = (steps) => steps.at(-1) >= step - last / 20; // beyond its end a line says nothing
+    const going = lines.filter((line) => reached(grids[line.grid]));
+    const values = going.map((line) => ({ line, at: nearest(grids[line.grid]) })).filter(({ line, at }) => line.median[at] !== null);
+    if (!values.length) return;
     const here = grids[values[0].line.grid][values[0].at];
-    const numbers = values.map(({ name, at, line }) => `${name} ${line.median[at] === null ? "?" : written(line.median[at])}`.trim());
-    said.textContent = `${inWords(here)}: ${numbers.join(", ")}`;
+    values.sort((a, b) => b.line.median[b.at] - a.line.median[a.at]);
+    const told = values.slice(0, 14).map(({ line, at }) => {
+      const name = line.name ? [sample(line), make("span", {}, line.name)] : [];
+      return make("div", {}, ...name, make("b", {}, written(line.median[at])));
+    });
+    tip.replaceChildren(make("div", { class: "at" }, inWords(here)), ...told);
+    tip.hidden = false;
+    const beyond = x(here) > (left + right) / 2;
+    tip.style.left = beyond ? "auto" : `${x(here) + 12}px`;
+    tip.style.right = beyond ? `${svg.viewBox.baseVal.width - x(here) + 12}px` : "auto";
     for (const end of ["x1", "x2"]) mark.setAttribute(end, x(here));
     mark.setAttribute("visibility", "visible");
   });
   svg.addEventListener("pointerleave", () => {
     mark.setAttribute("visibility", "hidden");
-    said.textContent = "";
+    tip.hidden = true;
   });
-  return [mark, said];
+  return [tip];
+}
+
+/** A short piece of a line, for a legend. */
+function sample(line) {
+  const svg = draw("svg", { class: "sample", viewBox: "0 0 30 8", "aria-hidden": "true" });
+  svg.append(coloured(draw("line", { class: "line", x1: 1, x2: 29, y1: 4, y2: 4, ...(line.dash ? { "stroke-dasharray": line.dash.join(" ") } : {}) }), line));
+  return svg;
+}
+
+/** Charts with one legend: it shows which line is which, brings one forward under the pointer, and switches lines off and on. */
+function curvesIn(figure, { legend, grids, panels }) {
+  const boxes = [...figure.querySelectorAll("[data-plot]")];
+  const wide = boxes.length < 3;
+  const look = (line) => Object.assign(line, { name: legend[line.of].name, colours: legend[line.of].colours, dash: legend[line.of].dash });
+  for (const panel of panels) [...panel.lines, ...(panel.raw ?? [])].forEach(look);
+  const plots = panels.map((panel) => ({ ...panel, height: wide ? 360 : 290 }));
+  const redraws = boxes.map((box, i) => chartIn(box, plots[i], grids));
+  const show = (raw) => {
+    plots.forEach((plot, i) => {
+      plot.lines = raw ? panels[i].raw : panels[i].lines;
+      for (const line of plot.lines) line.off = legend[line.of].off;
+    });
+    redraws.forEach((redraw) => redraw());
+  };
+  const smooth = figure.querySelector(".switch input");
+  smooth?.addEventListener("change", () => show(smooth.checked));
+  const bringForward = (place) => {
+    for (const node of figure.querySelectorAll("[data-line]")) node.classList.toggle("behind", place !== null && node.dataset.line !== String(place));
+  };
+  figure.querySelector(".legend").replaceChildren(
+    ...legend.map((entry, place) => {
+      const button = make("button", { type: "button", "aria-pressed": String(!entry.off) }, sample(entry), entry.name);
+      button.addEventListener("click", () => {
+        entry.off = !entry.off;
+        button.setAttribute("aria-pressed", String(!entry.off));
+        show(smooth?.checked);
+      });
+      button.addEventListener("pointerenter", () => bringForward(entry.off ? null : place));
+      button.addEventListener("pointerleave", () => bringForward(null));
+      return button;
+    }),
+  );
+  show(false);
 }
 
 // Heat maps.

@@ -33,36 +33,52 @@ byId("look").addEventListener("click", () => {
 prefersDark.addEventListener("change", showLook);
 showLook();
 
-// The table of all runs.
+// Results over runs.
 
-const FILTERS = ["method", "env", "state"];
+for (const figure of document.querySelectorAll("[data-curves]")) curvesIn(figure, data.plots[figure.dataset.curves]);
+for (const node of document.querySelectorAll("[data-of]")) {
+  const [name, place] = node.dataset.of.split(".");
+  coloured(node, data.plots[name].legend[place]);
+}
+
+// The table of all runs: a body of rows for each configuration, the first of which stands for all its runs.
+
+const FILTERS = ["method", "task", "state"];
 const table = byId("all");
-const rows = table ? [...table.tBodies[0].rows] : [];
-const words = new Map(rows.map((row) => [row, `${row.textContent} ${row.title}`.toLowerCase()]));
+const bodies = table ? [...table.tBodies] : [];
+const words = new Map(bodies.flatMap((body) => [...body.rows]).map((row) => [row, `${row.textContent} ${row.title}`.toLowerCase()]));
 const heads = table ? [...table.tHead.rows[0].cells] : [];
+const opener = (body) => body.querySelector("[aria-expanded]");
+const runsOf = (body) => (body.rows.length > 1 ? [...body.rows].slice(1) : [...body.rows]);
 
 /** Show the rows that fit the fields above the table. */
 function applyFilters() {
   const wanted = byId("q").value.toLowerCase().split(/\s+/).filter(Boolean);
   const chosen = FILTERS.map((name) => [name, byId(name).value]).filter(([, value]) => value);
-  let shown = 0;
-  for (const row of rows) {
-    const fits = chosen.every(([name, value]) => row.dataset[name] === value) && wanted.every((word) => words.get(row).includes(word));
-    row.hidden = !fits;
-    shown += fits;
+  let shown = 0, all = 0;
+  for (const body of bodies) {
+    const shared = body.rows[0].textContent.toLowerCase(), said = (row) => `${shared} ${words.get(row)}`;
+    const fits = (row) =>
+      chosen.every(([name, value]) => (name === "state" ? row : body).dataset[name] === value) && wanted.every((word) => said(row).includes(word));
+    const fitting = new Set(runsOf(body).filter(fits));
+    const open = opener(body)?.getAttribute("aria-expanded") === "true";
+    for (const row of runsOf(body)) if (row.classList.contains("one")) row.hidden = !open || !fitting.has(row);
+    body.hidden = !fitting.size;
+    shown += fitting.size;
+    all += runsOf(body).length;
   }
-  byId("shown").textContent = shown === rows.length ? `${shown} runs` : `${shown} of ${rows.length} runs`;
+  byId("shown").textContent = shown === all ? `${all} runs` : `${shown} of ${all} runs`;
   byId("clear").hidden = !wanted.length && !chosen.length;
 }
 
 /** Sort by one column; what has no value comes last. */
 function sortBy(column, down) {
   heads.forEach((head, i) => head.setAttribute("aria-sort", i !== column ? "none" : down ? "descending" : "ascending"));
-  const by = new Map(rows.map((row) => [row, row.cells[column].dataset.by]));
+  const by = new Map(bodies.map((body) => [body, body.rows[0].cells[column].dataset.by]));
   const numbers = [...by.values()].every((value) => value === "" || Number.isFinite(Number(value)));
   const compare = numbers ? (a, b) => Number(a) - Number(b) : (a, b) => a.localeCompare(b, "en", { numeric: true });
-  rows.sort((a, b) => (by.get(a) === "") - (by.get(b) === "") || (down ? -1 : 1) * compare(by.get(a), by.get(b)));
-  table.tBodies[0].append(...rows);
+  bodies.sort((a, b) => (by.get(a) === "") - (by.get(b) === "") || (down ? -1 : 1) * compare(by.get(a), by.get(b)));
+  table.append(...bodies);
 }
 
 /** Write the state of the table into the address. */
@@ -96,11 +112,17 @@ if (table) {
   });
   heads.forEach((head, column) =>
     head.firstElementChild.addEventListener("click", () => {
-      const first = rows.some((row) => row.cells[column].dataset.by !== "" && Number.isFinite(Number(row.cells[column].dataset.by)));
+      const keys = bodies.map((body) => body.rows[0].cells[column].dataset.by);
+      const first = keys.some((key) => key !== "" && Number.isFinite(Number(key)));
       sortBy(column, head.ariaSort === "none" ? first : head.ariaSort === "ascending"); // numbers begin with the largest
       keepState();
     }),
   );
+  for (const body of bodies)
+    opener(body)?.addEventListener("click", () => {
+      opener(body).setAttribute("aria-expanded", String(opener(body).getAttribute("aria-expanded") !== "true"));
+      applyFilters();
+    });
 }
 
 // A run's own page.
@@ -133,7 +155,8 @@ function scoresOf(run) {
   const alt = `The ${unit} of ${run.name} over environment steps; at the end ${run.percent ? `${Math.round(100 * final)}%` : inWords(final)}.`;
   const several = line.low ? " Median over seeds, band 25–75%." : "";
   const caption = `Greedy test episodes, not smoothed.${several}${thinned(run.score, run.grids, 300)}`;
-  const found = section("Score", figure(caption, chart({ unit, percent: run.percent, lines: run.score, ceiling: run.ceiling, height: 320, alt }, run.grids)));
+  const shown = figure(caption, chart({ unit, percent: run.percent, lines: run.score, ceilings: run.ceilings, height: 330, alt }, run.grids));
+  const found = only ? [] : section("Score", shown); // the results of a page about one run are its score
   if (run.seeds.length) {
     const seeds = tableOf(["Seed", "Steps", "Final score", "Best score"], run.seeds);
     found.push(make("details", { id: "seeds" }, make("summary", {}, "Seed by seed"), seeds));
@@ -175,14 +198,9 @@ function diagnosticsOf(run) {
   if (!run.panels.length) return [];
   const panels = run.panels.map((panel) => {
     const legend = make("p", { class: "legend" });
-    for (const line of panel.lines.filter((line) => line.name)) {
-      const name = make("span", {}, line.name);
-      name.style.setProperty("--light", line.colours[0]);
-      name.style.setProperty("--dark", line.colours[1]);
-      legend.append(name);
-    }
+    for (const line of panel.lines.filter((line) => line.name)) legend.append(make("span", {}, sample(line), line.name));
     const alt = `${panel.title} of ${run.name} over environment steps.`;
-    const parts = [make("h4", {}, panel.title), chart({ ...panel, height: 190, alt }, run.grids), ...(legend.childElementCount ? [legend] : [])];
+    const parts = [make("h4", {}, panel.title), chart({ ...panel, height: 205, alt }, run.grids), ...(legend.childElementCount ? [legend] : [])];
     return make("div", {}, ...parts);
   });
   const several = run.panels.some((panel) => panel.lines.some((line) => line.low)) ? "; median and middle half over seeds" : "";
@@ -301,9 +319,9 @@ function route() {
 }
 
 addEventListener("hashchange", route);
-for (const row of rows)
+for (const row of bodies.flatMap((body) => [...body.rows]))
   row.addEventListener("click", (event) => {
-    if (!event.target.closest("a") && !String(getSelection())) row.querySelector("a").click();
+    if (!event.target.closest("a, button") && !String(getSelection())) row.querySelector("a, button").click();
   });
 document.addEventListener("click", (event) => {
   if (table && event.target.closest("#all a")) overviewAddress = location.hash || "#";
@@ -318,6 +336,8 @@ function restorePlace() {
   const place = JSON.parse(kept(seen, "emc-place") ?? "null");
   if (!place || place.address !== location.hash) return;
   for (const id of place.open) if (byId(id)) byId(id).open = true;
+  for (const body of bodies) if (place.grown.includes(body.rows[0].title)) opener(body)?.setAttribute("aria-expanded", "true");
+  if (table) applyFilters();
   if (place.focus) byId(place.focus)?.focus({ preventScroll: true });
   if (table) table.parentElement.scrollTop = place.tableScroll;
   overviewAddress = place.overviewAddress;
@@ -329,7 +349,8 @@ function restorePlace() {
 
 function reloadInPlace() {
   const open = [...document.querySelectorAll("details[id]")].filter((details) => details.open).map((details) => details.id);
-  const place = { address: location.hash, scroll: scrollY, open, focus: document.activeElement?.id, overviewAddress, overviewScroll };
+  const grown = bodies.filter((body) => opener(body)?.getAttribute("aria-expanded") === "true").map((body) => body.rows[0].title);
+  const place = { address: location.hash, scroll: scrollY, open, grown, focus: document.activeElement?.id, overviewAddress, overviewScroll };
   kept(seen, "emc-place", JSON.stringify({ ...place, tableScroll: table?.parentElement.scrollTop ?? 0 }));
   location.reload();
 }
