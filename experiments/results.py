@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, PngImagePlugin
 
-from emc.claims import Claim, Evidence, Sample, gather, jobs_of
+from emc.claims import Claim, Evidence, Sample, Verdict, VerdictKind, gather, jobs_of
+from emc.claims.judgement import OUTSIDE
 from emc.claims.reproduction import csv_of, figures_of, missing, verdicts_of
 from emc.claims.shelf import claims
 from emc.commands.training import configure
@@ -36,12 +37,19 @@ KEPT = ("manifest.json", "metrics.jsonl", "maps.jsonl", "speed.jsonl")
 SCRIPTED = RESULTS / "scripted-battles.json"
 HEAD = """# Results
 
-This page is written by `python experiments/results.py page` from the raw lines in `results/`; nothing on it is typed in but the
-readings, and a test fails when page and data disagree. Each section is a claim that `emc reproduce` runs; *small* and *paper* are its
+{counts} A statement is a sentence of the paper, or a question that it leaves open, made runnable
+(`emc reproduce`); how it is judged stands [below](#how-to-read-this-page)."""
+HOW = """<a id="how-to-read-this-page"></a>
+
+## How to read this page
+
+It is written by `python experiments/results.py page` from the raw lines in `results/`; nothing on it is typed in but the
+readings, and a test fails when page and data disagree. Each section below is a claim that `emc reproduce` runs; *small* and *paper* are its
 budgets. A score is the mean of a seed's last five tests at the end of the budget, and tables show its median over seeds with the
 quartiles. A method wins where the median is at least 0.9, on a scale where 1 is the best there is; one is ahead of another if chance
 alone would put it as far ahead in one case of twenty at most. *Held* is for three tests in a row, of which a later one may fall short
 again."""
+SIGNS = {VerdictKind.HOLDS: "✔ holds", VerdictKind.FAILS: "✘ does not hold", VerdictKind.UNKNOWN: "? unknown"}
 
 
 # --------------------------------------------------------------------------------------------------------------------- data
@@ -85,30 +93,80 @@ def evidence_of(claim: Claim) -> Evidence:
 # ------------------------------------------------------------------------------------------------------------------- claims
 
 
+def at_a_glance(every: list[Evidence]) -> Iterator[str]:
+    """What holds, what does not, and what is not known, a line each; of the unknown a line for each claim."""
+    judged = [(evidence.claim, text, verdict) for evidence in every for text, verdict in verdicts_of(evidence)]
+    numbers = {kind: sum(verdict.kind is kind for _, _, verdict in judged) for kind in VerdictKind}
+    counts = f"Of {len(judged)} statements {numbers[VerdictKind.HOLDS]} hold, {numbers[VerdictKind.FAILS]} do not, and"
+    yield HEAD.format(counts=f"{counts} {numbers[VerdictKind.UNKNOWN]} cannot be judged yet.")
+    rows = [
+        f"| {SIGNS[kind]} | [{claim.name}](#{claim.name}) | {text} |"
+        for kind in (VerdictKind.HOLDS, VerdictKind.FAILS)
+        for claim, text, verdict in judged
+        if verdict.kind is kind
+    ]
+    for evidence in every:
+        open_ones = [verdict for _, verdict in verdicts_of(evidence) if verdict.kind is VerdictKind.UNKNOWN]
+        if open_ones:
+            rows.append(f"| {SIGNS[VerdictKind.UNKNOWN]} | [{evidence.claim.name}](#{evidence.claim.name}) | {_unknown(open_ones)} |")
+    yield "\n".join(["| verdict | claim | statement |", "|---|---|---|", *rows])
+    yield HOW
+
+
+def _unknown(verdicts: list[Verdict]) -> str:
+    """How many are open, and why."""
+    waiting = sum(_not_asked(verdict) for verdict in verdicts)
+    reasons = [f"{waiting} wait for the paper's budget"] if waiting else []
+    reasons += [f"{len(verdicts) - waiting} for more runs of this one"] if len(verdicts) > waiting else []
+    return f"{len(verdicts)} more: {', '.join(reasons)}"
+
+
+def _not_asked(verdict: Verdict) -> bool:
+    return all(fact == OUTSIDE for _, fact in verdict.facts)
+
+
 def section(evidence: Evidence) -> Iterator[str]:
     """A claim, its verdicts, its figures, its numbers and where they come from."""
     claim = evidence.claim
     left, wanted = missing(evidence)
-    yield f"## {claim.title}"
+    yield f'<a id="{claim.name}"></a>\n\n## {claim.title}'
     yield claim.about.partition("\n\n")[2]
     done = f"`emc reproduce {claim.name} --budget {evidence.budget}`: {wanted - left} of {wanted} runs are complete."
     begun = sum(len(sample.curves) - len(sample.complete) for sample in evidence)
     repeated = sum(sample.repeated for sample in evidence)
     left_out = f" Not counted, because they repeat a seed of a longer run or have others than asked for: {repeated}." if repeated else ""
     yield done + (f" {_count(begun, 'more run')} begun." if begun else "") + left_out
-    rows = [f"| {text} | **{verdict.kind.value}** | {verdict.numbers} |" for text, verdict in verdicts_of(evidence)]
-    yield "\n".join(["| statement | verdict | numbers |", "|---|---|---|", *rows])
+    judged = verdicts_of(evidence)
+    rows = [f"| {text} | **{SIGNS[verdict.kind]}** |" for text, verdict in judged if not _not_asked(verdict)]
+    if rows:
+        yield "\n".join(["| statement | verdict |", "|---|---|", *rows])
+    if waiting := [text for text, verdict in judged if _not_asked(verdict)]:
+        yield "Not part of this budget:\n\n" + "\n".join(f"* {text}" for text in waiting)
     if not any(sample.curves for sample in evidence):
         return
     for name in figures_of(evidence):
         yield f"![{claim.title}: {name}](figures/{claim.name}-{name}.png)"
+    yield from _folded("Numbers behind the verdicts", "\n".join(_facts(judged)))
     yield "\n".join(
         ["| task | method | seeds | score | first at 0.9 and held, seed by seed |", "|---|---|---|---|---|", *_scores(evidence)]
     )
     reading = ROOT / "experiments" / f"{claim.name.replace('-', '_')}.md"
     if reading.exists():
         yield reading.read_text().rstrip()
-    yield "Sources:\n\n" + "\n".join(_sources(evidence))
+    yield from _folded("Sources", "\n".join(_sources(evidence)))
+
+
+def _folded(title: str, content: str) -> Iterator[str]:
+    """What is there for those who ask."""
+    yield from (f'<details markdown="1"><summary>{title}</summary>', content, "</details>")
+
+
+def _facts(judged: list[tuple[str, Verdict]]) -> Iterator[str]:
+    """The numbers of each statement, those that decide it first."""
+    for text, verdict in judged:
+        if not _not_asked(verdict):
+            yield f"* {text}: **{verdict.kind.value}**"
+            yield from (f"    * {panel}: {fact}" for panel, fact in dict.fromkeys(verdict.facts))
 
 
 def _count(number: int, what: str) -> str:
@@ -257,7 +315,7 @@ def tables() -> Iterator[str]:
 
 def page(every: list[Evidence]) -> str:
     """The whole page."""
-    parts = [HEAD, *(part for evidence in every for part in section(evidence)), *tables()]
+    parts = [*at_a_glance(every), *(part for evidence in every for part in section(evidence)), *tables()]
     return "\n\n".join(parts) + "\n"
 
 

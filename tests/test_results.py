@@ -44,3 +44,21 @@ def test_every_kept_run_belongs_to_some_claim(results: ModuleType) -> None:
     kept = {path.parent for path in results.RESULTS.glob("*/*/*/manifest.json") if path.parents[2] not in games}
     assert kept
     assert kept - known == set()
+
+
+def test_the_page_opens_with_every_verdict_in_a_line(results: ModuleType) -> None:
+    every = [results.evidence_of(claim) for claim in results.claims().values()]
+    head, table, _ = results.at_a_glance(every)
+    kinds = [verdict.kind for evidence in every for _, verdict in results.verdicts_of(evidence)]
+    holds, fails, unknown = (kinds.count(kind) for kind in results.VerdictKind)
+    assert f"Of {len(kinds)} statements {holds} hold, {fails} do not, and {unknown} cannot be judged yet." in head
+    rows = [row.split(" | ") for row in table.splitlines()[2:]]
+    assert [sum(row[0].endswith(sign) for row in rows) for sign in ("✔ holds", "✘ does not hold")] == [holds, fails]
+    open_ones = [row[2] for row in rows if row[0].endswith("? unknown")]
+    assert sum(int(words.split()[0]) for words in open_ones) == unknown
+    assert max(len(cell) for row in rows for cell in row) < 120
+    lines = results.PAGE.read_text().splitlines()
+    assert all(len(line) < 400 for line in lines if line.startswith("|"))
+    for row in rows:  # every link leads somewhere on the page
+        anchor = row[1].partition("(#")[2].rstrip(")")
+        assert f'<a id="{anchor}"></a>' in lines
