@@ -96,12 +96,12 @@ class Kills:
 
     def _begin(self, runs: Path) -> subprocess.Popen[str]:
         words = CONFIGURATIONS[self.name].split()
-        begun = [*runs.glob("*/*/*/manifest.json")]
+        begun = begun_below(runs)
         if self.name == "sweep":
             at = words.index("--")
             words = [*words[:at], "--runs", str(runs), *words[at:], "--checkpoint-minutes", "0"]
         elif begun:
-            words = ["resume", str(begun[0].parent), *(["--trust", HOST] if self.name == "host" else [])]
+            words = ["resume", str(begun[0]), *(["--trust", HOST] if self.name == "host" else [])]
         else:
             words += ["--runs", str(runs), "--checkpoint-minutes", "0"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
@@ -119,12 +119,17 @@ class Kills:
         raise Breach(f"{self.name} cannot be finished: {said[-300:]}")
 
     def _left(self, runs: Path) -> Iterator[tuple[str, bytes]]:
-        for manifest in sorted(runs.glob("*/*/*/manifest.json")):
-            run, config = manifest.parent, json.loads(manifest.read_text())["config"]
+        for run in begun_below(runs):
+            config = json.loads((run / "manifest.json").read_text())["config"]
             called = f"{config['env_name']}/{config['method_name']}/{config['seeds']}"
             for file in ("metrics.jsonl", "maps.jsonl", "end.jsonl"):
                 yield f"{called}/{file}", (run / file).read_bytes() if (run / file).exists() else b""
             yield f"{called}/arrays", (max((run / "checkpoints").glob("[0-9]*")) / "arrays.safetensors").read_bytes()
+
+
+def begun_below(runs: Path) -> list[Path]:
+    """Run directories; one that was killed while it was being made has a temporary name, and is none."""
+    return sorted(path.parent for path in runs.glob("*/*/*/manifest.json") if ".tmp-" not in path.parent.name)
 
 
 def metrics_below(runs: Path) -> list[Path]:
