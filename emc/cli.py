@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from emc.commands.listing import check_env, doctor, envs, methods
 from emc.commands.looking import demo, evaluate, export, render, report
-from emc.commands.parsing import USAGE, fail, refuse, selections
+from emc.commands.parsing import USAGE, fail, leave, refuse, selections
 from emc.commands.suite import optimum, suite
 from emc.commands.sweeping import reproduce, sweep
 from emc.commands.training import plan, resume, train
@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
+    _open_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         try:
@@ -49,18 +50,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         fail("stopped", 130)
     except BrokenPipeError:
-        _leave_output()
+        leave(sys.stdout)
     except OSError as error:
         if error.filename is None:  # an output that was open already
-            _leave_output()
+            leave(sys.stdout)
         where = f"{error.filename}: " if error.filename else "writing failed: "
         refuse(UserError(f"{where}{error.strerror or error}. Look at that place, or choose another one"))
 
 
-def _leave_output() -> None:
-    """Write no more to an output that takes nothing; Python would try once more at its end, and complain."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _open_streams() -> None:
+    """Outputs that take every text, and, where nobody gave a stream (`>&-`), one that goes nowhere.
+
+    The next file that is opened, perhaps a run's, would get its number and what is printed.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.set_inheritable(opened, opened == number)
+            setattr(sys, name, os.fdopen(opened, "r" if number == 0 else "w"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files are any bytes, and some terminals know ASCII only
 
 
 def _run(words: list[str]) -> None:

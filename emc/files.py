@@ -197,7 +197,14 @@ def made_whole(path: Path) -> Generator[Path]:
 
 @contextlib.contextmanager
 def written_whole(path: Path) -> Generator[Path]:
-    """A file that is written under another name, reaches the disk, and is then renamed; on failure nothing of it remains."""
+    """A file that is written under another name, reaches the disk, and is then renamed; on failure nothing of it remains.
+
+    What has its name already must be a file: renaming would put one in the place of a pipe or a device, for root even of /dev/null, and a
+    link would be lost.
+    """
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise FileError(f"{path}: is there and is not a file (but a folder, a link, a pipe or a device). Name another one.")
     beside = path.with_name(f".{path.name[:200]}.tmp-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -228,3 +235,7 @@ def explained(path: Path) -> Generator[None]:
             case _:
                 advice = "Check the disk, or choose another directory."
         raise RunError(f"cannot write to {path}: {error.strerror or error}. {advice}") from error
+    except ValueError as error:
+        if "null byte" not in str(error):  # what Python says of a name that no system can have
+            raise
+        raise RunError(f"cannot write to {path}: a name has a zero byte in it. Choose another directory.") from error

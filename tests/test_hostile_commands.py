@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from emc.cli import COMMANDS as COMMANDS_OF_EMC
 from emc.cli import main
 from emc.commands.parsing import MOST_LETTERS
 from emc.names import in_one_line
@@ -50,6 +52,8 @@ COMMANDS = {
     "wide networks": ([*TRAIN, "--policy.hidden", "2147483647"], "are free: lower"),
     "a method with a line break": (["train", "v\n\x1b[31md\rn", "gridworld"], "unknown method"),
     "an environment with a line break": (["train", "vdn", "grid\nworld\u2028"], "unknown environment"),
+    "many workers": (["sweep", "--methods", "vdn", "--envs", "gridworld", "--workers", "9" * 30], "at most 10000"),
+    "a zero byte": ([*TRAIN, "--runs", "a\x00b"], "a name has a zero byte in it"),
     "a run with a line break": (["resume", "a\nb\x00"], "a b\\x00: no such directory"),
 }
 
@@ -117,6 +121,42 @@ def test_an_output_that_is_full_is_one_line(words: list[str]) -> None:
         2,
         "emc: writing failed: No space left on device. Look at that place, or choose another one\n",
     )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_refusal_that_cannot_be_written_is_still_one() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", "from emc.cli import main; main()", "resume", "nowhere"], stderr=full, cwd=ROOT)
+    assert done.returncode == 2
+
+
+def test_an_output_takes_names_that_it_has_no_letters_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", shown)
+    monkeypatch.setitem(COMMANDS_OF_EMC, "methods", lambda words: print("é \u2014 \udcff"))
+    main(["methods"])
+    assert shown.buffer.getvalue() == b"\\xe9 \\u2014 \\udcff\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs streams that can be closed before a program begins")
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_a_stream_that_is_not_there_is_no_mistake_and_no_file_takes_its_place(closed: tuple[int, ...]) -> None:
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    program = f"""
+import os, sys
+from emc.cli import main
+main(["methods"])
+print("shown")
+if os.open({str(ROOT)!r}, os.O_RDONLY) > 2:
+    main(["resume", "nowhere"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, preexec_fn=close)
+    assert done.returncode == 2
+    assert done.stdout.endswith("shown\n") == (1 not in closed)
+    assert done.stderr.count("\n") == (2 not in closed)
 
 
 def test_what_is_too_long_keeps_its_beginning_and_its_end() -> None:

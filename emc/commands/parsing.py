@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import os
 import re
 import sys
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from emc.errors import UserError
 from emc.names import in_one_line
@@ -46,8 +47,18 @@ def note(line: str) -> None:
 
 
 def fail(line: str, code: int) -> NoReturn:
-    note(line)
+    try:
+        note(line)
+        sys.stderr.flush()
+    except OSError:
+        leave(sys.stderr)  # the code alone says it then
     raise SystemExit(code)
+
+
+def leave(output: TextIO) -> None:
+    """Write no more to an output that takes nothing; Python would try once more at its end, and complain."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
 def refuse(error: UserError) -> NoReturn:
@@ -85,7 +96,9 @@ def parse(prog: str, kind: Any, words: list[str], default: Any = None, about: st
     import tyro
 
     box = io.StringIO()
-    config = (tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff)
+    config = [tyro.conf.AvoidSubcommands, tyro.conf.FlagConversionOff]
+    if not {"-h", "--help"} & {*words}:
+        config.append(tyro.conf.HelptextFromCommentsOff)  # reading the source for it takes longer than all the rest
     defaults: dict[str, Any] = {} if default is None else {"default": default}
     try:
         with contextlib.redirect_stderr(box):

@@ -13,6 +13,8 @@ from emc.commands.training import configure, prepare_jax
 from emc.errors import UserError
 from emc.names import lookup
 
+MOST_WORKERS = 10_000  # runs at a time: more than any cluster has processors for
+
 
 @dataclasses.dataclass(frozen=True)
 class SweepFlags:
@@ -45,8 +47,8 @@ def sweep(words: list[str]) -> None:
     if twice := [flag for flag in given if given.count(flag) > 1]:
         raise UserError(f"{twice[0]} is said twice: say it once, with all that belongs to it")
     flags = parse("emc sweep [FILE]", SweepFlags, words[len(file) :])
-    if flags.workers < 0:
-        raise UserError(f"--workers {flags.workers} must be at least 0")
+    if not 0 <= flags.workers <= MOST_WORKERS:
+        raise UserError(f"--workers {flags.workers} must be at least 0 and at most {MOST_WORKERS}")
     wanted = _sweep_of(file, flags, common)
     engine = _engine_of(flags, dry)
     each = jobs_of(wanted, configure)
@@ -165,8 +167,8 @@ def reproduce(words: list[str]) -> None:
     words = [word for word in words if word not in switches]
     names = [word for word in words[:1] if not word.startswith("-")]
     flags = parse("emc reproduce CLAIM", ReproduceFlags, words[len(names) :])
-    if flags.workers < 0:
-        raise UserError(f"--workers {flags.workers} must be at least 0")
+    if not 0 <= flags.workers <= MOST_WORKERS:
+        raise UserError(f"--workers {flags.workers} must be at least 0 and at most {MOST_WORKERS}")
     if not names:
         print(overview([*claims().values()]))
         return

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from emc.errors import FileError
 from emc.files import written_whole
 from emc.report.records import RUNNING, UNFINISHED, state_of
 from emc.runs import RunDirectory
@@ -96,9 +98,26 @@ def test_leftovers_of_any_kind_do_not_block_a_run(tmp_path: Path) -> None:
 def test_a_page_is_not_written_through_a_link_of_its_temporary_name(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("mine")
     (tmp_path / f".page.html.tmp-{os.getpid()}").symlink_to(tmp_path / "victim")
-    (tmp_path / "page.html").symlink_to(tmp_path / "victim")
     with written_whole(tmp_path / "page.html") as beside:
         beside.write_text("page")
     assert (tmp_path / "victim").read_text() == "mine"
     assert (tmp_path / "page.html").read_text() == "page"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "victim"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs pipes with names")
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, Path.mkdir, lambda path: path.symlink_to(path.with_name("victim")), lambda path: path.symlink_to("/dev/null")],
+    ids=["a pipe", "a folder", "a link to a file", "a link to a device"],
+)
+def test_a_page_takes_the_place_of_nothing_but_a_file(make: Callable[[Path], None], tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("mine")
+    page = tmp_path / "page.html"
+    make(page)
+    before = os.lstat(page)
+    with pytest.raises(FileError, match="is there and is not a file"), written_whole(page) as beside:
+        beside.write_text("page")
+    assert os.lstat(page)[:4] == before[:4]  # what it is, and which one
+    assert (tmp_path / "victim").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "victim"]
