@@ -11,7 +11,8 @@ BIN := $(VENV)/bin
 TEST_ENV := OMP_NUM_THREADS=1 JAX_COMPILATION_CACHE_DIR="$${JAX_COMPILATION_CACHE_DIR:-$(CURDIR)/$(VENV)/jax-cache}" JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2
 # Most tests spend most of their time in the compiler, and only what is computed counts; tests/conftest.py says which do not.
 ONE_THREAD := --xla_cpu_multi_thread_eigen=false
-QUICKLY := $(ONE_THREAD) --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+# Emitting fusions by way of MLIR takes more than half of the rest.
+QUICKLY := $(ONE_THREAD) --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false
 WORKERS ?= 2
 TESTS = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 PYTEST_ARGS ?=

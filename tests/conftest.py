@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-AS_USERS_HAVE_IT = {  # files whose tests play long battles, compare bits of programs that differ, or the last digits of golden data
+AS_USERS_HAVE_IT = {  # files whose tests play long battles, search many states, train for long, or compare bits of programs that differ
     "tests/envs/test_battle.py",
-    "tests/memory/test_index.py",
     "tests/runs/test_resume.py",
+    "tests/suite/test_odds.py",
+    "tests/suite/test_optimum.py",
     "tests/sweeps/test_ray.py",
     "tests/sweeps/test_sweeps.py",
-    "tests/training/test_learner.py",
     "tests/training/test_loop.py",
     "tests/training/test_matrix_games.py",
 }

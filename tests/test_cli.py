@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -147,10 +145,10 @@ def test_a_plan_adds_up_and_grows_with_seeds(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.slow
-def test_a_run_can_be_trained_evaluated_rendered_reported_and_loaded(tmp_path: Path) -> None:
+def test_a_run_can_be_trained_evaluated_rendered_reported_and_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def emc_command(*words: str) -> str:
-        command = [sys.executable, "-c", "from emc.cli import main; main()", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]).stdout
+        main([*words])
+        return capsys.readouterr().out
 
     told = emc_command("train", "emc-qmix", "gridworld", "--steps", "400", "--evaluate-every", "200", "--runs", str(tmp_path), *SMALL)
     (run,) = tmp_path.glob("*/*/*")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from emc.claims import Arm, Claim, Panel, Statement, VerdictKind, gather, jobs_o
 from emc.claims.judgement import OUTSIDE, wins
 from emc.claims.reproduction import missing, verdicts_of, write
 from emc.claims.shelf import claim, claims
+from emc.cli import main
 from emc.commands.training import configure
 from emc.errors import UserError
 from emc.runs import RunDirectory
@@ -123,19 +122,15 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in write(evidence, tmp_path / "again")} == first  # the same bytes every time
 
 
-def emc(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "emc", *words], cwd=cwd, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.slow
-def test_the_command(tmp_path: Path) -> None:
-    listed = emc("reproduce", cwd=tmp_path)
-    assert listed.returncode == 0
-    assert [line.split()[0] for line in listed.stdout.splitlines()] == [*claims()]
-    drawn = emc("reproduce", "replay", "--budget", "paper", "--draw-only", "--runs", str(ROOT / "results"), "--out", "out", cwd=tmp_path)
-    assert drawn.returncode == 0, drawn.stderr
-    assert "[holds] EMC-VDN as released, with prioritised replay, wins" in drawn.stdout
-    assert "24 of 24 runs are complete" in drawn.stdout
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["reproduce"])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*claims()]
+    main(["reproduce", "replay", "--budget", "paper", "--draw-only", "--runs", str(ROOT / "results"), "--out", "out"])
+    drawn = capsys.readouterr().out
+    assert "[holds] EMC-VDN as released, with prioritised replay, wins" in drawn
+    assert "24 of 24 runs are complete" in drawn
     assert (tmp_path / "out" / "replay-paper" / "curves.pdf").exists()
     for words, said in (
         (("replya",), "replay"),
@@ -143,7 +138,9 @@ def test_the_command(tmp_path: Path) -> None:
         (("replay", "--workers", "-1"), "--workers -1"),
         (("replay", "--draw-only", "--runs", "nowhere"), "nowhere: no such directory"),
     ):
-        wrong = emc("reproduce", *words, cwd=tmp_path)
-        assert wrong.returncode == 2
-        assert wrong.stderr.count("\n") == 1
-        assert said in wrong.stderr
+        with pytest.raises(SystemExit) as wrong:
+            main(["reproduce", *words])
+        assert wrong.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line
+    assert not (tmp_path / "runs").exists()

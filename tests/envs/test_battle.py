@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -189,23 +190,36 @@ def as_soldiers(name: str, forces: Forces) -> list[Soldier]:
     return [Soldier(unit, bool(allied), *values) for unit, allied, *values in zip(units.units, units.allied, *fields, *more, strict=True)]
 
 
+@functools.cache
+def random_battle(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """How a battle of random moves begins and goes on, each compiled once for all tests: key, action and jitter beside what is seen."""
+    env, size = Battle(name), army(MAPS[name]).size
+
+    def begin(key: jax.Array) -> Any:
+        world, now = env.reset(key)
+        shift = jax.random.uniform(key, (2, size), minval=-0.05, maxval=0.05)  # so that no two distances are equal
+        forces = dataclasses.replace(world.forces, x=world.forces.x + shift[0], y=world.forces.y + shift[1])
+        return dataclasses.replace(world, forces=forces), now
+
+    def step(key: jax.Array, world: World, now: Any) -> Any:
+        key, act_key, step_key = jax.random.split(key, 3)
+        action = jax.random.categorical(act_key, jnp.where(now.available, 0.0, -1e9))
+        return key, action, jax.random.uniform(step_key, (size,)), *env.step(world, action, step_key)
+
+    return jax.jit(begin), jax.jit(step)
+
+
 @pytest.mark.parametrize("name", MAPS)
 def test_every_step_equals_a_plain_python_twin(name: str) -> None:
     """From each moment of a random battle; a comparison at the edge of rounding may go the other way now and then."""
-    env = Battle(name)
     steps = {"2c_vs_64zg": 10, "27m_vs_30m": 10}.get(name, 30)
-    key = jax.random.key(3)
-    world, now = env.reset(key)
-    shift = jax.random.uniform(key, (2, army(MAPS[name]).size), minval=-0.05, maxval=0.05)  # so that no two distances are equal
-    world = dataclasses.replace(world, forces=dataclasses.replace(world.forces, x=world.forces.x + shift[0], y=world.forces.y + shift[1]))
-    step, unequal = jax.jit(env.step), 0
+    begin, step = random_battle(name)
+    key, unequal = jax.random.key(3), 0
+    world, now = begin(key)
     for _ in range(steps):
-        key, act_key, step_key = jax.random.split(key, 3)
-        action = jax.random.categorical(act_key, jnp.where(now.available, 0.0, -1e9))
-        jitter = np.asarray(jax.random.uniform(step_key, (army(MAPS[name]).size,))).tolist()
         twin = as_soldiers(name, world.forces)
-        half_second(MAPS[name], twin, np.asarray(action).tolist(), jitter)
-        world, now = step(world, action, step_key)
+        key, action, jitter, world, now = step(key, world, now)
+        half_second(MAPS[name], twin, np.asarray(action).tolist(), np.asarray(jitter).tolist())
         living = np.asarray(world.forces.life) > 0
         same = (living == np.array([one.life > 0 for one in twin])).all()
         for field in ("x", "y", "life", "shield", "energy", "cooldown"):
@@ -217,6 +231,7 @@ def test_every_step_equals_a_plain_python_twin(name: str) -> None:
     assert unequal <= 1
 
 
+@functools.cache
 def duel(attacker: str, target: str, seeds: int = 64) -> np.ndarray:
     """Seconds, game loop by game loop, that an attacker within reach needs to kill a target that does not fight back."""
     battle = Map("duel", ((1, attacker, (16.0, 16.0)),), ((1, target, (16.0, 16.0)),), 1000, goal=None)
@@ -446,7 +461,7 @@ def test_a_colossus_walks_over_zerglings_and_cliffs() -> None:
     after = loops(combat, forces, 1, [-1])
     assert float(after.x[1, 0]) == pytest.approx(10.2, abs=1e-4)
     env = Battle("2c_vs_64zg")
-    world, _ = env.reset(jax.random.key(0))
+    world, _ = jax.jit(env.reset)(jax.random.key(0))
     world = dataclasses.replace(world, forces=dataclasses.replace(world.forces, y=world.forces.y.at[:2].set(14.2)))
     step = jax.jit(env.step)
     for _ in range(4):
@@ -470,7 +485,7 @@ def test_battles_side_by_side_are_the_battles_one_by_one() -> None:
 
 def test_a_key_decides_everything() -> None:
     env = Battle("3m")
-    world, _ = env.reset(jax.random.key(0))
+    world, _ = jax.jit(env.reset)(jax.random.key(0))
     once, again = (jax.jit(env.step)(world, jnp.full(3, 4), jax.random.key(5)) for _ in range(2))
     for ours, theirs in zip(jax.tree.leaves(once), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -478,14 +493,12 @@ def test_a_key_decides_everything() -> None:
 
 def moment(name: str, steps: int = 12) -> tuple[Battle, World, Any]:
     """A world in the middle of a random battle."""
-    env = Battle(name)
-    world, now = env.reset(jax.random.key(0))
-    step = jax.jit(env.step)
-    for i in range(steps):
-        act_key, step_key = jax.random.split(jax.random.key(100 + i))
-        action = jax.random.categorical(act_key, jnp.where(now.available, 0.0, -1e9))
-        world, now = step(world, action, step_key)
-    return env, world, now
+    begin, step = random_battle(name)
+    key = jax.random.key(0)
+    world, now = begin(key)
+    for _ in range(steps):
+        key, _, _, world, now = step(key, world, now)
+    return Battle(name), world, now
 
 
 @pytest.mark.parametrize("name", ["2s3z", "MMM2", "2s_vs_1sc", "bane_vs_bane", "1c3s5z", "corridor", "5m_vs_6m"])
@@ -559,7 +572,7 @@ def test_what_agents_see_is_what_smac_shows(name: str) -> None:
 
 def test_the_whole_reward_of_a_quick_victory_is_twenty() -> None:
     env = Battle("3m")
-    world, _ = env.reset(jax.random.key(0))
+    world, _ = jax.jit(env.reset)(jax.random.key(0))
     before = world.forces
     dead = dataclasses.replace(before, life=before.life.at[3:].set(0.0))
     assert float(env._reward(before, dead)) == pytest.approx(20.0)  # 135 life, three kills and the victory
@@ -571,7 +584,7 @@ def test_the_whole_reward_of_a_quick_victory_is_twenty() -> None:
 
 def test_who_has_won() -> None:
     env = Battle("MMM2")
-    world, _ = env.reset(jax.random.key(0))
+    world, _ = jax.jit(env.reset)(jax.random.key(0))
     life, n = world.forces.life, 10
 
     def verdict(life: jax.Array) -> tuple[bool, bool]:
@@ -587,7 +600,7 @@ def test_who_has_won() -> None:
 
 def test_the_time_limit_ends_the_episode_as_a_defeat() -> None:
     env = Battle("3m")
-    world, _ = env.reset(jax.random.key(0))
+    world, _ = jax.jit(env.reset)(jax.random.key(0))
     world = dataclasses.replace(world, time=jnp.int32(env.spec.episode_limit - 1))
     _, now = env.step(world, jnp.ones(3, int), jax.random.key(0))
     assert (bool(now.terminated), bool(now.truncated), bool(now.won)) == (True, False, False)
@@ -607,7 +620,7 @@ def test_a_team_that_holds_the_choke_of_corridor_wins_and_without_walls_does_not
 
 def test_zerglings_go_round_the_wall_of_the_ravine() -> None:
     env = Battle("2c_vs_64zg")
-    world, _ = env.reset(jax.random.key(0))
+    world, _ = jax.jit(env.reset)(jax.random.key(0))
     grid = ground.cells(MAPS["2c_vs_64zg"].terrain.open)
     step = jax.jit(env.step)
     for i in range(28):

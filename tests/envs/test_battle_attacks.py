@@ -182,7 +182,7 @@ def test_of_twelve_zerglings_at_least_six_hit_a_lone_zealot_within_three_seconds
 def test_a_move_west_or_south_stays_allowed_within_a_cell_of_the_edge() -> None:
     """SMAC truncates towards 0, so `int(0.4 - 1)` is still the first cell."""
     env = Battle("3s_vs_5z")
-    world, _ = env.reset(jax.random.key(0))
+    world, _ = jax.jit(env.reset)(jax.random.key(0))
     for at, allowed in ((0.4, True), (1.2, True)):
         forces = dataclasses.replace(world.forces, x=world.forces.x.at[0].set(at), y=world.forces.y.at[0].set(at))
         assert np.asarray(env._view.available(forces))[0, [3, 5]].tolist() == [allowed, allowed]
@@ -195,7 +195,7 @@ def test_the_three_marines_of_3m_stand_as_the_game_puts_them() -> None:
     side = 2820 / 4096
     np.testing.assert_allclose(units.start[:3], [(9, 16), (9, 16 + side), (9 + side, 16 + side)], atol=1e-4)
     env = Battle("3m")
-    world, now = env.reset(jax.random.key(0))
+    world, now = jax.jit(env.reset)(jax.random.key(0))
     np.testing.assert_allclose(
         now.obs[0][4 + 3 * 5 :][:10], [1, 0.0764974, 0, 0.0764974, 1, 1, 0.10818365, 0.0764974, 0.0764974, 1], atol=1e-6
     )

@@ -148,7 +148,8 @@ def test_a_run_whose_workers_die_fifty_times_finishes_with_nothing_else_lost(tmp
 
 @pytest.mark.parametrize(("how", "reason"), [("die", "died .signal 9."), ("raise", "RuntimeError"), ("hang", "no answer in time")])
 def test_a_worker_that_fails_costs_its_episode_and_is_replaced(how: str, reason: str) -> None:
-    with contextlib.closing(Workers(Hosted(f"{EXAMPLES}:Unreliable", f"how={how} share=1.0", timeout=3.0), 1)) as workers:
+    timeout = 5.0 if how == "hang" else 3600.0
+    with contextlib.closing(Workers(Hosted(f"{EXAMPLES}:Unreliable", f"how={how} share=1.0", timeout=timeout), 1)) as workers:
         workers.reset(0, 7)
         (first,) = workers.answers([0]).values()
         assert isinstance(first, HostTimestep)
@@ -161,7 +162,8 @@ def test_a_worker_that_fails_costs_its_episode_and_is_replaced(how: str, reason:
         assert isinstance(third, HostTimestep)
 
 
-def test_an_error_says_where_it_is_and_its_environment_is_closed(tmp_path: Path) -> None:
+def test_an_error_says_where_it_is_and_its_environment_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emc.envs.workers.CLOSE_SECONDS", 3600.0)
     note = tmp_path / "closed"
     with contextlib.closing(Workers(Hosted(f"{EXAMPLES}:Careful", f"note={note}"), 1)) as workers:
         workers.reset(0, 7)

@@ -311,10 +311,12 @@ with RunDirectory.open(sys.argv[1]) as run:
 def test_a_run_killed_at_any_moment_goes_on_from_a_good_checkpoint(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     rng = np.random.default_rng(1)
-    for _ in range(4):
+    for trial in range(4):
         trainer = subprocess.Popen([sys.executable, "-c", TRAINER, str(run.path)], stdout=subprocess.PIPE)
         assert trainer.stdout is not None
         assert trainer.stdout.readline() == b"ready\n"
+        while trial == 0 and not run.steps():  # however long that takes
+            time.sleep(0.01)
         time.sleep(rng.uniform(0.05, 0.15))
         trainer.send_signal(signal.SIGKILL)
         trainer.communicate()

@@ -130,7 +130,8 @@ class Faults:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_runs_that_lose_a_worker_and_a_node_end_as_those_that_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # several threads would round differently
+    threads = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"  # several would round differently
+    monkeypatch.setenv("XLA_FLAGS", threads)
     monkeypatch.setenv("RAY_worker_niceness", "0")  # or everything else on this machine goes before
     program = f"""
 from emc.commands.training import configure

@@ -455,9 +455,9 @@ def test_a_sweep_does_what_is_missing_like_single_runs_do_and_nothing_twice(tmp_
     assert len(runs) == 2
     assert alone.path in runs
     (other,) = set(runs) - {alone.path}
-    flags = {**os.environ, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}  # several threads would round differently
+    threads = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false"  # several would round differently
     command = [sys.executable, "-m", "emc", "train", *small(1).words, "--runs", str(tmp_path / "other")]
-    subprocess.run(command, env=flags, check=True, capture_output=True, cwd=Path(__file__).parents[2])
+    subprocess.run(command, env={**os.environ, "XLA_FLAGS": threads}, check=True, capture_output=True, cwd=Path(__file__).parents[2])
     (again,) = (tmp_path / "other").glob("*/*/*/metrics.jsonl")
     assert (other / "metrics.jsonl").read_bytes() == again.read_bytes()
     main(words)

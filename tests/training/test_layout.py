@@ -1,4 +1,4 @@
-"""Every method learns the same from a batch however it is laid out: in few lanes or many, with whatever padding."""
+"""Every part of every method learns the same from a batch however it is laid out: in few lanes or many, with whatever padding."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from emc.policies import Maven, Rode
 from emc.policies.roles import Roles
 from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
 from emc.types import EnvSpec, Episodes
+from tests.training.covering import covering, parts
 from tests.twins import assert_close, quick, random_episodes, stretched
 
 LENGTHS, CUT = [10, 1, 4, 7, 1, 2, 9], [True, False, False, True, True, False, False]
 SPEC = EnvSpec(
     n_agents=2, n_actions=6, obs_size=4, state_size=9, episode_limit=10, unit_size=3, idle_actions=(4,), move_actions=(0, 1, 2, 3)
 )
-LAYOUTS = {"few lanes": (3, 0), "a lane for each": (7, 0), "one lane, and more padding": (1, 13)}
-FIRST = {"qtran", "maven", "rode", "emc-qplex, starcraft"}  # what most is different in
+LAYOUTS = {"few lanes": (3, 0), "one lane, and more padding": (1, 13)}
+ALSO = {"a lane for each": (7, 0)}
+FIRST = {"qtran", "maven", "rode", "emc-qplex, starcraft"}  # what most is different in: in all layouts
 
 
 def small(method: Method) -> Method:
@@ -99,13 +101,16 @@ def assert_same(actual: Any, expected: Any) -> None:
             np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
-@pytest.mark.parametrize("name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in distinct()])
-def test_every_method_learns_the_same_however_a_batch_is_laid_out(name: str) -> None:
-    method = distinct()[name]
+CHOSEN = covering(distinct(), FIRST)
+
+
+@pytest.mark.parametrize("name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in CHOSEN])
+def test_every_part_learns_the_same_however_a_batch_is_laid_out(name: str) -> None:
+    method = CHOSEN[name]
     batch = batch_for(method)
     before = start(method, batch)
     found = {}
-    for layout, (lanes, padding) in LAYOUTS.items():
+    for layout, (lanes, padding) in (LAYOUTS | (ALSO if name in FIRST else {})).items():
         after, lesson = learn(dataclasses.replace(method, lanes=lanes), before, stretched(batch, padding))
         assert lesson.bonus.shape == (7, 10 + padding)
         assert not np.any(np.asarray(lesson.bonus)[:, 10:])
@@ -117,6 +122,7 @@ def test_every_method_learns_the_same_however_a_batch_is_laid_out(name: str) -> 
         assert_same(other, expected)
 
 
-def test_the_quick_methods_exist_and_no_method_is_left_out() -> None:
-    assert set(distinct()) >= FIRST
-    assert {small(entry.method) for entry in METHODS.values()} <= set(distinct().values())
+def test_no_part_of_any_method_is_left_out() -> None:
+    every = [small(entry.method) for entry in METHODS.values()] + [small(STARCRAFT[name].method) for name in ("emc-qmix", "emc-qplex")]
+    assert set(CHOSEN) >= FIRST
+    assert {part for method in every for part in parts(method)} == {part for method in CHOSEN.values() for part in parts(method)}
