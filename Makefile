@@ -17,7 +17,7 @@ WORKERS ?= 2
 TESTS = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo test lint types unit format clean
+.PHONY: help setup demo test lint types unit docs format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## */  make \1	/p' Makefile
@@ -44,12 +44,15 @@ unit: $(EXTRAS) $(BROWSER)  ## all tests (PYTEST_ARGS="-m 'not slow'" leaves the
 	run $(TEST_ENV) XLA_FLAGS="$(ONE_THREAD) $(XLA_FLAGS)" $(TESTS) --compiled as-users-have-it $(PYTEST_ARGS); \
 	exit $$worst
 
+docs: setup  ## the documentation as a site in site/; fails on any broken link
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 format: setup  ## rewrite the source in the common layout
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:  ## remove .venv and caches; runs and results stay
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .jax_cache dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .jax_cache dist site
 	find emc tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A candidate counts only if it runs: version managers leave names behind that lead nowhere.

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from emc.commands.documentation import docs
 from emc.commands.listing import check_env, doctor, envs, methods
 from emc.commands.looking import demo, evaluate, export, render, report
 from emc.commands.parsing import USAGE, fail, leave, refuse, selections
@@ -32,6 +33,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
     "optimum": optimum,
     "check-env": check_env,
     "doctor": doctor,
+    "docs": docs,
     "demo": demo,
 }
 

@@ -26,7 +26,7 @@ STAGES = (
     {"losses"},
     {"curiosity", "memory"},
     {"methods"},
-    {"training"},
+    {"training", "reference"},
     {"runs", "interop"},
     {"sweeps"},
     {"report", "display", "tensorboard", "api"},  # show and use what runs write

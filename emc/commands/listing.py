@@ -50,7 +50,7 @@ def envs(words: list[str]) -> None:
         print(f"{name:<{width}}  {entry.description}")
     families = ("smax/MAP", "jaxmarl/NAME", "pettingzoo/MODULE", "smac/MAP", "smacv2/MAP", "smaclite/MAP", "pymarl/module:callable")
     print("\nlbf/NAME takes any other name of level-based foraging too, such as lbf/2s-8x8-2p-2f-coop.")
-    print(f"Of other packages, where installed: {', '.join(families)}. Your own: module:Class (docs/your-environment.md).")
+    print(f"Of other packages, where installed: {', '.join(families)}. Your own: module:Class (emc docs your-environment).")
 
 
 def check_env(words: list[str]) -> None:
@@ -66,7 +66,7 @@ def check_env(words: list[str]) -> None:
         word = "BROKEN" if not finding.kept else "remark" if finding.wish else "kept  "
         print(f"{word}  {in_one_line(finding.promise + (f': {finding.detail}' if finding.detail else ''))}")
     if broken := sum(not finding.kept for finding in findings):
-        raise UserError(f"{words[0]} breaks {broken} of {len(findings)} promises; docs/your-environment.md shows how to keep them")
+        raise UserError(f"{words[0]} breaks {broken} of {len(findings)} promises; emc docs your-environment shows how to keep them")
 
 
 def doctor(words: list[str]) -> None:

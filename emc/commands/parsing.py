@@ -32,6 +32,7 @@ USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated 
   emc optimum ENV [--field value ...]        what the best possible play earns, exactly where the states can be gone through
   emc check-env ENV [--env.field value ...]  does an environment keep its promises? for your own ones
   emc doctor                                 what is installed here, and what the real StarCraft II still needs
+  emc docs [PAGE]                            the documentation: its pages, or one of them
   emc demo                                   train EMC on the gridworld until it wins, and show how
 
 METHOD is one of `emc methods`, ENV one of `emc envs` or your own as module:Class; RUN is a directory like

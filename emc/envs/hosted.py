@@ -84,7 +84,7 @@ def make_host(source: str, arguments: str, number: int = 0) -> HostEnvironment:
     except TypeError as error:
         raise UserError(f"{source} cannot be made with {arguments or 'no arguments'}: {error}") from error
     if missing := [name for name in ("spec", "reset", "step", "close") if not hasattr(type(env), name) and not hasattr(env, name)]:
-        raise UserError(f"{source} is not an environment: it has no {', '.join(missing)}. See docs/your-environment.md")
+        raise UserError(f"{source} is not an environment: it has no {', '.join(missing)}. See emc docs your-environment")
     checked_spec(source, env)
     return env
 

@@ -59,10 +59,10 @@ class Task:
 def _in_jax(name: str, env: Any) -> Described:
     """An environment that can be compiled, or one line about what it lacks."""
     if not dataclasses.is_dataclass(env) or jax.tree_util.all_leaves([env]):
-        raise UserError(f"{name} is no eqx.Module: derive the class from equinox.Module, as in docs/your-environment.md")
+        raise UserError(f"{name} is no eqx.Module: derive the class from equinox.Module, as in emc docs your-environment")
     checked_spec(name, env)
     if not isinstance(env, Environment):
-        raise UserError(f"{name} is not an environment: it has no reset. See docs/your-environment.md")
+        raise UserError(f"{name} is not an environment: it has no reset. See emc docs your-environment")
     return env
 
 

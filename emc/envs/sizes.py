@@ -18,7 +18,7 @@ def check_sizes(env: Described) -> None:
     for name, most in MOST.items():
         size = getattr(spec, name)
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise UserError(f"{name}={size!r:.40} of {_named(env)} is not a whole number of at least 1: see docs/your-environment.md")
+            raise UserError(f"{name}={size!r:.40} of {_named(env)} is not a whole number of at least 1: see emc docs your-environment")
         if size > most:
             raise UserError(f"{name}={size:,} of {_named(env)} is more than anything can be trained with, {most:,}: choose smaller sizes")
     if (cells := _cells(spec)) > MOST_CELLS:

@@ -2,7 +2,7 @@
 
 This is a re-implementation in JAX, not the game: results on it are not SMAC results. It runs on SMAC's clock (a step is 8 loops of 1/16 s)
 with the game's own unit data, map layouts and orders, and shows agents what SMAC shows, so networks and settings carry over unchanged.
-No computer player commands the enemy: the game's automatic targeting does. `docs/battle.md` says what of all this is known of the game,
+No computer player commands the enemy: the game's automatic targeting does. `emc docs battle` says what of all this is known of the game,
 what policies trained in the real game support, and what is a guess.
 
 Reward: damage done to life and shields, 10 for a kill, 200 for the victory, scaled so that all of it together is 20. As in SMAC the

@@ -1,0 +1,81 @@
+"""The documentation: the site builds without a broken link, the terminal shows every page, and numbers are those that were measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from emc.cli import main
+from emc.methods import METHODS, make_method
+from emc.reference import EQUATIONS, methods_page
+
+ROOT = Path(__file__).resolve().parents[1]
+MEASURED = ROOT / "benchmarks" / "results"
+
+
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="the extra 'docs' is not installed")
+def test_the_site_builds_without_a_broken_link_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "site").glob("*.html")}
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} | {"methods", "python"} <= pages.keys()
+    assert "emc.LoadedPolicy" in pages["python"]
+    assert all(f'id="{name}"' in pages["methods"] for name in METHODS)
+    for name, page in pages.items():
+        loaded = re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(https?:[^"]+)"', page)
+        assert loaded == [], name
+
+
+def test_every_page_is_shown_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["docs"])
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line][:-1]
+    assert {*listed} == {path.stem for path in (ROOT / "docs").glob("*.md")} | {"methods"}
+    for page in listed[:2]:
+        main(["docs", page])
+        assert capsys.readouterr().out == (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    main(["docs", "docs/battle.md"])  # as a message of an earlier version would have said it
+    assert capsys.readouterr().out.startswith("# Battles")
+    with pytest.raises(SystemExit) as stop:
+        main(["docs", "batle"])
+    assert stop.value.code == 2
+    assert "Did you mean battle" in capsys.readouterr().err
+
+
+def test_no_message_points_to_a_file_that_a_wheel_does_not_have() -> None:
+    assert [path for path in (ROOT / "emc").rglob("*.py") if re.search(r"\bdocs/[a-z-]+\.md", path.read_text())] == []
+    named = {name for path in (ROOT / "emc").rglob("*.py") for name in re.findall(r"emc docs ([a-z-]+)", path.read_text())}
+    assert "your-environment" in named
+    assert named <= {path.stem for path in (ROOT / "docs").glob("*.md")} | {"methods"}
+
+
+def test_the_page_of_methods_has_every_method_with_its_own_constants() -> None:
+    page = methods_page()
+    sections = {part.partition("\n")[0]: part for part in page.split("\n## ")[1:]}
+    assert {*METHODS} <= sections.keys()
+    for name, entry in METHODS.items():
+        assert EQUATIONS[type(entry.method.mixer).__name__] in sections[name]
+    weight = make_method("emc-vdn").curiosity.weight  # pyright: ignore[reportAttributeAccessIssue]
+    assert f"start {weight.start}, rate {weight.rate}, every {weight.every}" in sections["emc-vdn"]
+    assert "Preset `starcraft`:" in sections["vdn"]
+    assert "`gamma` 0.99" in sections["vdn"].partition("Preset `starcraft`:")[2]
+    assert "changes `gamma` 0.99" in sections["qtran"]
+
+
+def test_speeds_that_are_named_are_those_that_were_measured() -> None:
+    page = (ROOT / "docs" / "speed.md").read_text()
+    training, battles, memory = (json.loads((MEASURED / f"{name}.json").read_text()) for name in ("training", "battles", "memory"))
+    for processes in ("one process", "two processes"):
+        assert f"{training[f'{processes}: steps/s']:,.0f} steps/s" in page
+        assert f"{training[f'{processes}: times the released code']:.1f} times the released code" in page
+    times = [value for name, value in battles.items() if name.endswith("32 side by side: times SMAX")]
+    assert f"{min(times):.1f} to {max(times):.1f} times JaxMARL's SMAX" in page
+    assert f"{memory['sizes'][-1]['ratio_recall_one_by_one']:.0f} times as fast" in page
