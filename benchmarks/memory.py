@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.spatial import cKDTree
 
-from emc.lanes import lay_episodes
+from emc.lanes import BLOCK, Layout, lay_episodes
 from emc.memory import EpisodicMemory
 from emc.memory.episodic import Remembered
 from emc.parts import Recollection
@@ -29,7 +29,7 @@ from emc.types import EnvSpec, Episodes
 STATE_SIZE = 92
 STEPS = 99  # with the moment after the last step, 100 states per episode
 BATCH = 32  # episodes per recall
-LANES = 16  # that they are laid out in, which is part of what is timed
+LAYOUT = Layout(16, BLOCK)  # of the batch, which is part of what is timed
 FILL = 100  # episodes per call while filling
 GAMMA = 0.99
 UPDATES_PER_REBUILD = 200  # released code
@@ -79,7 +79,7 @@ class Ours:
         self.evictions: list[tuple[int, int]] = []  # after how many written states
 
     def _recall(self, state: Remembered, batch: Episodes) -> tuple[Remembered, Recollection]:
-        return self.memory.recall(state, lay_episodes(batch, LANES, lambda obs, previous: obs.astype(jnp.float32)), GAMMA)
+        return self.memory.recall(state, lay_episodes(batch, LAYOUT, lambda obs, previous: obs.astype(jnp.float32)), GAMMA)
 
     def fill(self, entries: int) -> None:
         written = self.evictions[-1][0] if self.evictions else 0

@@ -23,7 +23,7 @@ from common import RESULTS, keep, machine, seconds, sgemm_peak
 
 from emc.allocator import keep_freed_memory
 from emc.envs import make_env
-from emc.lanes import Lanes, lanes_for, lay_episodes
+from emc.lanes import Lanes, lay_episodes
 from emc.losses.td import mix_after, mix_now
 from emc.methods import Method, make_method
 from emc.parts import Actors, Seen
@@ -55,8 +55,7 @@ def operations(spec: EnvSpec, moments: int, method: Method) -> float:
 
 
 def laid(method: Method, spec: EnvSpec, batch: Episodes) -> Lanes:
-    lanes = lanes_for(method.batch_episodes, spec.n_agents, method.lanes)
-    return jax.jit(lambda batch: lay_episodes(batch, lanes, partial(method.policy.inputs, n_actions=spec.n_actions)))(batch)
+    return jax.jit(lambda batch: lay_episodes(batch, method.layout(spec), partial(method.policy.inputs, n_actions=spec.n_actions)))(batch)
 
 
 def stored(method: Method, spec: EnvSpec, episodes: Episodes) -> Replay:
@@ -67,14 +66,14 @@ def stored(method: Method, spec: EnvSpec, episodes: Episodes) -> Replay:
 
 def time_update(method: Method, spec: EnvSpec, replay: Replay) -> float:
     """Seconds of one gradient step inside a compiled loop, from packed episodes to new weights."""
-    state, lanes = init_learner(method, spec, jax.random.key(1)), lanes_for(method.batch_episodes, spec.n_agents, method.lanes)
+    state, layout = init_learner(method, spec, jax.random.key(1)), method.layout(spec)
     rows = jnp.arange(replay.capacity)
 
     @jax.jit
     def several(state: Any, replay: Replay) -> Any:
         def one(i: Any, state: Any) -> Any:
             # Which rows are read depends on the step, so that laying them out stays inside the loop.
-            return learn(method, state, replay.lay((rows + i) % replay.capacity, lanes, method.policy), i)[0]
+            return learn(method, state, replay.lay((rows + i) % replay.capacity, layout, method.policy), i)[0]
 
         return jax.lax.fori_loop(0, STEPS_PER_CALL, one, state)
 
@@ -102,7 +101,7 @@ def parts(method: Method, spec: EnvSpec, replay: Replay, batch: Lanes) -> dict[s
         return seconds(lambda: compiled(*arguments), repeats=5)
 
     return {
-        "laying the batch out": time(lambda r: r.lay(jnp.arange(r.capacity), batch.time.shape[1], method.policy), replay),
+        "laying the batch out": time(lambda r: r.lay(jnp.arange(r.capacity), method.layout(spec), method.policy), replay),
         "three networks forward": 3 * time(lambda a, b: a.unroll(b).q, actors, batch),
         "three networks forward and backward": 3 * time(gradient, actors.net, batch),
         "mixer forward and backward": time(mixed, seen.nets.mixer, seen, batch),

@@ -9,7 +9,7 @@ is placed first, each next one where most room is left.
 
 All lanes are worked through side by side, and every loop ends with the longest of them. What a step led to stands at the next moment of its
 lane, so whatever belongs to steps is an array `[moments, lanes]` with a mask (`played`), and recurrent networks begin again where an
-episode does (`first`). Few lanes waste little, many make large products: see `lanes_for`.
+episode does (`first`). Few lanes waste little, many make large products: see `layout_for`.
 
 `along` is the one mechanism for work per moment: a function of a block of moments is called block by block, and differentiated block by
 block by computing it again. A mixer or a loss is written for moments and knows nothing of it.
@@ -17,6 +17,7 @@ block by computing it again. A mixer or a loss is written for moments and knows 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -29,13 +30,13 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from emc.types import Episodes, shared_maximum
 
-BLOCK = 16  # moments of every lane handled at once in work per moment
-# What `lanes_for` knows of CPUs and batches, measured with one thread of a CPU that has 512-bit vectors and 1 MiB of cache for each core.
+# What `layout_for` knows of CPUs, measured with one thread of one that has 512-bit vectors and 1 MiB of cache for each core.
 VECTOR = 16  # rows that are handled at once
 UNEVEN_COST = 1.1  # of rows that fill no whole vectors
 MOMENT_COST = 24  # of one more moment, in rows
 MOST_ROWS = 112  # above, what a moment touches leaves the cache
-USUAL_LENGTH = 0.38  # of an episode, as a share of the longest in its batch; between 0.27 and 0.73 on the paper's maps
+BLOCK = 16  # moments of every lane handled at once in work per moment
+ACCELERATOR_BLOCK = 128  # the same where width is what counts: whole episodes on most tasks
 Tree = TypeVar("Tree")
 
 
@@ -69,6 +70,7 @@ class Lanes(eqx.Module):
     length: Int[Array, " B"]  # steps of each episode
     moments: Int[Array, ""]  # of the longest lane, over everything that is computed side by side
     limit: int = eqx.field(static=True)  # of an episode, in steps
+    block: int = eqx.field(static=True)  # moments handled at once in work per moment
 
     @property
     def inside(self) -> Bool[Array, "M W"]:
@@ -89,20 +91,35 @@ class Lanes(eqx.Module):
         return jnp.where(self.played, self.episode, self.length.shape[0])
 
 
-def lanes_for(episodes: int, n_agents: int, asked: int = 0) -> int:
-    """How many lanes: as asked, or, for 0, as suits the machine. The choice changes speed and rounding, and nothing else.
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How a batch is laid out. The choice changes speed and rounding, and nothing else."""
 
-    An accelerator wants width above all: one lane for each episode, and loops up to the longest episode. On a CPU a moment of all lanes
-    costs about as much as its rows (agents of all lanes), in whole vectors, and a little more; and lanes are as long as they share the
-    moments of the batch, but no shorter than the longest episode. Episodes of equal length must fit them too, with little waste.
+    lanes: int  # beside each other
+    block: int  # moments of every lane that work per moment handles at once
+
+
+def layout_for(episodes: int, n_agents: int, usual_length: float, lanes: int = 0, block: int = 0) -> Layout:
+    """The layout of so many episodes that usually last this share of the longest: as asked, or, for 0, as suits the machine."""
+    on_cpu = jax.default_backend() == "cpu"
+    block = block or (BLOCK if on_cpu else ACCELERATOR_BLOCK)
+    if lanes or not on_cpu:  # an accelerator wants width above all: one lane for each episode, and loops up to the longest episode
+        return Layout(min(lanes or episodes, episodes), block)
+    return Layout(_lanes_on_a_cpu(episodes, n_agents, usual_length), block)
+
+
+def _lanes_on_a_cpu(episodes: int, n_agents: int, usual_length: float) -> int:
+    """The cheapest number of lanes.
+
+    A moment of all lanes costs about as much as its rows (agents of all lanes), in whole vectors, and a little more; and lanes are as long
+    as they share the moments of the batch, but no shorter than the longest episode. Episodes of equal length must fit them too, with little
+    waste.
     """
-    if asked or jax.default_backend() != "cpu":
-        return min(asked or episodes, episodes)
 
     def cost(lanes: int) -> float:
         rows = lanes * n_agents
         whole = -(-rows // VECTOR) * VECTOR * (1.0 if rows % VECTOR == 0 else UNEVEN_COST)
-        return (whole + MOMENT_COST) / min(lanes, USUAL_LENGTH * episodes)
+        return (whole + MOMENT_COST) / min(lanes, usual_length * episodes)
 
     narrow = [
         lanes for lanes in range(1, episodes + 1) if lanes * n_agents <= MOST_ROWS and -(-episodes // lanes) * lanes <= 1.05 * episodes
@@ -119,14 +136,14 @@ class _Places(eqx.Module):
     longest: Int[Array, ""]
 
 
-def arrange(length: Int[Array, " B"], limit: int, lanes: int) -> _Places:
+def arrange(length: Int[Array, " B"], limit: int, layout: Layout) -> _Places:
     """Episodes of given lengths in lanes: longest first, each where most room is left.
 
     No lane gets longer than if all episodes had full length: one of the lanes has always had less than its share of them.
     """
-    episodes = length.shape[0]
+    episodes, lanes = length.shape[0], layout.lanes
     longest = -(-episodes // lanes) * (limit + 1)
-    size = -(-longest // BLOCK) * BLOCK + 1  # whole blocks, and one moment for what the last step could lead to
+    size = -(-longest // layout.block) * layout.block + 1  # whole blocks, and one moment for what the last step could lead to
     order = jnp.argsort(-length, stable=True)
 
     def place(end: Array, episode: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -147,14 +164,14 @@ def lay(
     read: Callable[[Int[Array, "K W"], Int[Array, "K W"]], Moment],
     length: Int[Array, " B"],
     limit: int,
-    lanes: int,
+    layout: Layout,
     see: Callable[[Array, Array], Array],
 ) -> Lanes:
     """Lay a batch out; `read` gives moments of its episodes by number and time, `see` makes the agents' inputs of observation and action.
 
     Only what was played is read, unpacked and turned into inputs, and that once for all networks that look at it.
     """
-    places = arrange(length, limit, lanes)
+    places, size = arrange(length, limit, layout), layout.block
     moments = shared_maximum(places.longest)
     there = places.episode < length.shape[0]
 
@@ -173,14 +190,14 @@ def lay(
         return jax.tree.map(partial(_only, on), seen) | jax.tree.map(partial(_only, steps), done)
 
     def fill(block: Array, tracks: dict[str, Any]) -> dict[str, Any]:
-        here = some(*(_block(x, block) for x in (places.episode, places.time)))
+        here = some(*_blocks((places.episode, places.time), block, size))
         return jax.tree.map(lambda track, part: _write(track, part, block), tracks, here)
 
     blank = jax.tree.map(
         lambda part: jnp.zeros((places.time.shape[0], *part.shape[1:]), part.dtype),
-        jax.eval_shape(some, places.episode[:BLOCK], places.time[:BLOCK]),
+        jax.eval_shape(some, places.episode[:size], places.time[:size]),
     )
-    tracks = lax.fori_loop(0, -(-moments // BLOCK), fill, blank)
+    tracks = lax.fori_loop(0, -(-moments // size), fill, blank)
     played = there & (places.time < length[jnp.minimum(places.episode, length.shape[0] - 1)])
     return Lanes(
         **tracks,
@@ -191,10 +208,11 @@ def lay(
         length=length,
         moments=moments,
         limit=limit,
+        block=size,
     )
 
 
-def lay_episodes(episodes: Episodes, lanes: int, see: Callable[[Array, Array], Array]) -> Lanes:
+def lay_episodes(episodes: Episodes, layout: Layout, see: Callable[[Array, Array], Array]) -> Lanes:
     """Lay out padded rows of episodes."""
 
     def read(row: Array, time: Array) -> Moment:
@@ -212,7 +230,7 @@ def lay_episodes(episodes: Episodes, lanes: int, see: Callable[[Array, Array], A
             choice=jax.tree.map(lambda x: x[row, last], episodes.choice),
         )
 
-    return lay(read, episodes.length, episodes.action.shape[1], lanes, see)
+    return lay(read, episodes.length, episodes.action.shape[1], layout, see)
 
 
 Work = Callable[[Any, Any, Any, Any], Any]  # of weights, tracks, what is fixed, and data
@@ -230,7 +248,7 @@ def along(work: Work, lanes: Lanes, weights: PyTree, tracks: PyTree = (), fixed:
 def fold(work: Callable[..., Any], lanes: Lanes, weights: PyTree, carry: PyTree, tracks: PyTree, fixed: PyTree, data: PyTree) -> Any:
     """The same for work that carries something from block to block: `work(weights, carry, tracks, fixed, data)` gives what to carry on and
     the block's outputs; the answer is the last of the one and all of the other."""
-    return _travel(work, lanes.moments, weights, carry, tracks, fixed, data)
+    return _travel(work, lanes.block, lanes.moments, weights, carry, tracks, fixed, data)
 
 
 def backwards(step: Callable[[Tree, PyTree], Tree], lanes: Lanes, start: Tree, data: PyTree) -> Tree:
@@ -251,19 +269,19 @@ def ahead(values: Shaped[Array, "M *rest"]) -> Shaped[Array, "M *rest"]:
     return jnp.concatenate([values[1:], jnp.zeros_like(values[:1])])
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _travel(work: Callable[..., Any], moments: Array, weights: Any, carry: Any, tracks: Any, fixed: Any, data: Any) -> Any:
-    return _go(work, moments, weights, carry, tracks, fixed, data)[0]
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _travel(work: Callable[..., Any], size: int, moments: Array, weights: Any, carry: Any, tracks: Any, fixed: Any, data: Any) -> Any:
+    return _go(work, size, moments, weights, carry, tracks, fixed, data)[0]
 
 
 def _go(
-    work: Callable[..., Any], moments: Array, weights: Any, carry: Any, tracks: Any, fixed: Any, data: Any
+    work: Callable[..., Any], size: int, moments: Array, weights: Any, carry: Any, tracks: Any, fixed: Any, data: Any
 ) -> tuple[tuple[Any, Any], Any]:
     """The last carry and all outputs, then what each block began with."""
-    size = jax.tree.leaves((tracks, data))[0].shape[0]
+    longest = jax.tree.leaves((tracks, data))[0].shape[0]
 
     def at(block: Array, carry: Any) -> tuple[Any, Any]:
-        return work(weights, carry, _blocks(tracks, block), fixed, _blocks(data, block, after=1))
+        return work(weights, carry, _blocks(tracks, block, size), fixed, _blocks(data, block, size, after=1))
 
     def one(block: Array, going: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         carry, out, begun = going
@@ -272,32 +290,32 @@ def _go(
         return carry, jax.tree.map(lambda track, part: _write(track, part, block), out, here), begun
 
     shapes = jax.eval_shape(at, jnp.zeros((), jnp.int32), carry)[1]
-    out = jax.tree.map(lambda part: jnp.zeros((size, *part.shape[1:]), part.dtype), shapes)
-    begun = jax.tree.map(lambda x: jnp.zeros((size // BLOCK, *x.shape), x.dtype), carry)
-    last, out, begun = lax.fori_loop(0, -(-moments // BLOCK), one, (carry, out, begun))
+    out = jax.tree.map(lambda part: jnp.zeros((longest, *part.shape[1:]), part.dtype), shapes)
+    begun = jax.tree.map(lambda x: jnp.zeros((longest // size, *x.shape), x.dtype), carry)
+    last, out, begun = lax.fori_loop(0, -(-moments // size), one, (carry, out, begun))
     return (last, out), begun
 
 
 def _travel_forward(
-    work: Callable[..., Any], moments: Array, weights: Any, carry: Any, tracks: Any, fixed: Any, data: Any
+    work: Callable[..., Any], size: int, moments: Array, weights: Any, carry: Any, tracks: Any, fixed: Any, data: Any
 ) -> tuple[Any, Any]:
-    out, begun = _go(work, moments, weights, carry, tracks, fixed, data)
+    out, begun = _go(work, size, moments, weights, carry, tracks, fixed, data)
     return out, (moments, weights, begun, tracks, fixed, data)
 
 
-def _travel_backward(work: Callable[..., Any], residuals: Any, cotangent: Any) -> Any:
+def _travel_backward(work: Callable[..., Any], size: int, residuals: Any, cotangent: Any) -> Any:
     moments, weights, begun, tracks, fixed, data = residuals
     d_last, d_out = cotangent
-    blocks = -(-moments // BLOCK)
+    blocks = -(-moments // size)
 
     def one(i: Array, going: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         d_weights, d_carry, d_tracks = going
         block = blocks - 1 - i
         began = jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, block, keepdims=False), begun)
-        some = _blocks(data, block, after=1)
-        _, back = jax.vjp(lambda weights, carry, here: work(weights, carry, here, fixed, some), weights, began, _blocks(tracks, block))
-        more, d_carry, here = back((d_carry, _blocks(d_out, block)))
-        return jax.tree.map(jnp.add, d_weights, more), d_carry, jax.tree.map(lambda x, part: _write(x, part, block), d_tracks, here)
+        here, some = _blocks(tracks, block, size), _blocks(data, block, size, after=1)
+        _, back = jax.vjp(lambda weights, carry, here: work(weights, carry, here, fixed, some), weights, began, here)
+        more, d_carry, d_here = back((d_carry, _blocks(d_out, block, size)))
+        return jax.tree.map(jnp.add, d_weights, more), d_carry, jax.tree.map(lambda x, part: _write(x, part, block), d_tracks, d_here)
 
     start = (jax.tree.map(jnp.zeros_like, weights), d_last, jax.tree.map(jnp.zeros_like, tracks))
     d_weights, d_carry, d_tracks = lax.fori_loop(0, blocks, one, start)
@@ -307,16 +325,13 @@ def _travel_backward(work: Callable[..., Any], residuals: Any, cotangent: Any) -
 _travel.defvjp(_travel_forward, _travel_backward)
 
 
-def _block(x: Shaped[Array, "M *rest"], block: Int[Array, ""], after: int = 0) -> Shaped[Array, "K *rest"]:
-    return lax.dynamic_slice_in_dim(x, block * BLOCK, BLOCK + after, 0)
-
-
-def _blocks(tree: Tree, block: Int[Array, ""], after: int = 0) -> Tree:
-    return jax.tree.map(lambda x: _block(x, block, after), tree)
+def _blocks(tree: Tree, block: Int[Array, ""], size: int, after: int = 0) -> Tree:
+    """The moments of one block, and some after it."""
+    return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, block * size, size + after, 0), tree)
 
 
 def _write(track: Shaped[Array, "M *rest"], part: Shaped[Array, "K *rest"], block: Int[Array, ""]) -> Shaped[Array, "M *rest"]:
-    return lax.dynamic_update_slice_in_dim(track, part, block * BLOCK, 0)
+    return lax.dynamic_update_slice_in_dim(track, part, block * part.shape[0], 0)
 
 
 def _only(where: Bool[Array, "K W"], values: Shaped[Array, "K W *rest"]) -> Shaped[Array, "K W *rest"]:

@@ -19,6 +19,7 @@ from typing import Any
 from emc.curiosity import RND, NoCuriosity, ValueCuriosity
 from emc.envs.battle import MAPS
 from emc.errors import UserError
+from emc.lanes import Layout, layout_for
 from emc.losses import TD, CentralTD, Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
@@ -28,6 +29,7 @@ from emc.parts import Curiosity, Memory, Mixer, Policy, ValueLoss
 from emc.policies import Maven, RecurrentQ, Rode
 from emc.sampling import Prioritised, Sampler, Uniform
 from emc.schedules import DecayingWeight, Epsilon
+from emc.types import EnvSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Method:
     episodes_per_update: int = 1  # collected episodes for each of those gradient steps
     target_interval: int = 200  # gradient steps between copies to the target
     lanes: int = 0  # that a batch's episodes are laid end to end in; 0: as suits the machine. It changes speed and rounding, nothing else
+    block: int = 0  # moments that mixers and the like handle at once; 0: as suits the machine. It changes speed and rounding, nothing else
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.gamma <= 1.0:
@@ -61,7 +64,8 @@ class Method:
                 raise UserError(f"{name}={value} must be a number above 0")
         for name in ("batch_episodes", "replay_episodes", "updates_per_episode", "episodes_per_update", "target_interval"):
             check_size(name, vars(self)[name], "choose a smaller or larger one", low=1)
-        check_size("lanes", self.lanes, "0 leaves the choice to emc", low=0)
+        for name in ("lanes", "block"):
+            check_size(name, vars(self)[name], "0 leaves the choice to emc", low=0)
         if reason := self.loss.refuse(self.mixer) or self.policy.refuse(self.epsilon.restart_at):
             raise UserError(reason)
         if self.batch_episodes > self.replay_episodes:
@@ -69,6 +73,10 @@ class Method:
                 f"batch_episodes={self.batch_episodes} exceeds replay_episodes={self.replay_episodes}: the first update could "
                 "never happen. Lower the batch or raise the replay."
             )
+
+    def layout(self, spec: EnvSpec) -> Layout:
+        """How a batch is laid out for learning."""
+        return layout_for(self.batch_episodes, spec.n_agents, spec.usual_length, self.lanes, self.block)
 
 
 @dataclasses.dataclass(frozen=True)

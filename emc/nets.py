@@ -178,7 +178,7 @@ def tape_moments(moments: int) -> int:
     Clearing a tape for the longest lanes that there could be would cost more than what is written on it, where episodes are far from their
     limit. A batch that does not fit is differentiated stretch by stretch, each but the last computed once more.
     """
-    return min(moments, max(192, -(-moments // 3)))
+    return min(moments, max(256, -(-moments // 3)))
 
 
 class _Tape(eqx.Module):

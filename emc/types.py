@@ -36,6 +36,7 @@ class EnvSpec:
     state_flags: tuple[int, ...] = ()
     unit_size: int = 0  # features per agent at the head of the state (StarCraft-like maps); 0 where there is no such layout
     winnable: bool = True  # whether `won` means anything; otherwise results are reported as returns
+    usual_length: float = 1.0  # of an episode, as a share of the longest in a batch; it changes speed and rounding, nothing else
     map_shape: tuple[int, int] = (0, 0)  # rows and columns of the map that `Environment.occupancy` draws on
     idle_actions: tuple[int, ...] = ()  # that do nothing, the always available one first; RODE needs to know
     move_actions: tuple[int, ...] = ()  # that only move the agent; RODE needs to know
@@ -45,6 +46,8 @@ class EnvSpec:
             value = getattr(self, name)
             if not (isinstance(value, str) and _is_number_type(value)):
                 raise UserError(f'{name}={value!r} is not the name of a type of numbers: write one like "float32", "int8" or "bool"')
+        if not 0.0 < self.usual_length <= 1.0:
+            raise UserError(f"usual_length={self.usual_length} is a share of the longest episode: it must lie above 0 and be at most 1")
 
 
 def _is_number_type(name: str) -> bool:

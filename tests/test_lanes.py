@@ -15,7 +15,7 @@ import numpy as np
 import optax
 import pytest
 
-from emc.lanes import BLOCK, MOST_ROWS, Lanes, ahead, along, arrange, backwards, fold, lanes_for, lay_episodes
+from emc.lanes import ACCELERATOR_BLOCK, BLOCK, MOST_ROWS, Lanes, Layout, ahead, along, arrange, backwards, fold, lay_episodes, layout_for
 from emc.losses import TD
 from emc.losses.fitting import ValueFunction
 from emc.mixers import VDN
@@ -48,7 +48,7 @@ lengths_and_lanes = st.sampled_from(SIZES).flatmap(
 
 @functools.partial(quick, static_argnums=(1, 2))
 def places(length: jax.Array, limit: int, lanes: int) -> Any:
-    return arrange(length, limit, lanes)
+    return arrange(length, limit, Layout(lanes, BLOCK))
 
 
 @hypothesis.settings(max_examples=80, deadline=None)
@@ -91,14 +91,29 @@ def test_the_longest_is_placed_first_and_each_next_one_where_most_room_is_left()
 
 
 @pytest.mark.parametrize(
-    ("episodes", "agents", "asked", "expected"),
-    [(32, 2, 0, 16), (32, 10, 0, 8), (32, 100, 0, 1), (32, 200, 0, 1), (8, 2, 3, 3), (2, 2, 7, 2)],
+    ("episodes", "agents", "usual", "asked", "expected"),
+    [
+        (32, 2, 1.0, 0, 32),
+        (32, 2, 0.4, 0, 16),
+        (32, 10, 0.4, 0, 8),
+        (32, 100, 1.0, 0, 1),
+        (32, 200, 0.4, 0, 1),
+        (8, 2, 1.0, 3, 3),
+        (2, 2, 1.0, 7, 2),
+    ],
 )
 def test_a_processor_gets_about_so_many_agents_side_by_side_unless_lanes_are_asked_for(
-    episodes: int, agents: int, asked: int, expected: int
+    episodes: int, agents: int, usual: float, asked: int, expected: int
 ) -> None:
-    assert lanes_for(episodes, agents, asked) == expected
+    assert layout_for(episodes, agents, usual, asked) == Layout(expected, BLOCK)
     assert asked or expected == 1 or expected * agents <= MOST_ROWS
+    assert layout_for(episodes, agents, usual, asked, block=7).block == 7
+
+
+def test_an_accelerator_gets_a_lane_for_each_episode_and_large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert layout_for(32, 27, 0.4) == Layout(32, ACCELERATOR_BLOCK)
+    assert layout_for(32, 27, 0.4, lanes=4, block=16) == Layout(4, 16)
 
 
 def batch_of(seed: int, lengths: Sequence[int], limit: int) -> Episodes:
@@ -175,7 +190,7 @@ def test_stored_episodes_are_laid_bit_for_bit_as_padded_ones(dtype: str, lanes: 
     batch = dataclasses.replace(whole, obs=obs, state=state, choice=choice)
     ring = quick(lambda batch: Replay.empty(spec, 5, jnp.int8(0)).add(batch, Uniform()))(batch)
     rows = jnp.array([3, 0, 4, 1, 2])
-    stored = quick(lambda ring: ring.lay(rows, lanes, RecurrentQ()))(ring)
+    stored = quick(lambda ring: ring.lay(rows, Layout(lanes, BLOCK), RecurrentQ()))(ring)
     padded = lay_quickly(jax.tree.map(lambda x: x[rows], batch), lanes)
     assert jax.tree.structure(stored) == jax.tree.structure(padded)
     assert bits(stored) == bits(padded)
@@ -249,7 +264,7 @@ def lanes_of(lengths: jax.Array, limit: int = LIMIT, lanes: int = 2) -> Lanes:
         terminated=jnp.zeros((lengths.shape[0], limit), bool),
         played=jnp.arange(limit) < lengths[:, None],
     )
-    return lay_episodes(batch, lanes, functools.partial(RecurrentQ().inputs, n_actions=1))
+    return lay_episodes(batch, Layout(lanes, BLOCK), functools.partial(RecurrentQ().inputs, n_actions=1))
 
 
 def both_along(lengths: jax.Array, seed: jax.Array, given: Any) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from emc.lanes import Lanes, lay_episodes
+from emc.lanes import BLOCK, Lanes, Layout, lay_episodes
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.parts import Actors, Fit, Metrics, Mixer, Nets, Policy, Seen, Step, ValueLoss
 from emc.policies import RecurrentQ
@@ -111,7 +111,7 @@ def only_agent(episodes: Episodes, agent: int) -> Episodes:
 def laid(episodes: Episodes, lanes: int = 2, policy: Policy = RecurrentQ()) -> Lanes:
     """The episodes in lanes, by default so few that several episodes share one."""
     actions = episodes.available.shape[-1]
-    return lay_episodes(episodes, min(lanes, episodes.reward.shape[0]), functools.partial(policy.inputs, n_actions=actions))
+    return lay_episodes(episodes, Layout(min(lanes, episodes.reward.shape[0]), BLOCK), functools.partial(policy.inputs, n_actions=actions))
 
 
 def along_steps(lanes: Lanes, values: Any) -> jax.Array:

@@ -96,6 +96,7 @@ class PyMARL:
             state_size=size("state_shape", "state_size"),
             episode_limit=limit or size("episode_limit", "episode_limit"),
             unit_size=int(info.get("unit_dim", 0) or _unit_size(self.env)),
+            usual_length=0.4 if self.starcraft else 1.0,
             winnable=bool(self.won),
             idle_actions=(1, 0) if self.starcraft else (),
             move_actions=(2, 3, 4, 5) if self.starcraft else (),

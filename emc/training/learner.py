@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from emc.lanes import Lanes, lanes_for, lay_episodes
+from emc.lanes import Lanes, lay_episodes, layout_for
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.methods import Method
 from emc.parts import Actors, Fit, Metrics, Seen
@@ -70,7 +70,8 @@ def actors_of(method: Method, state: LearnerState) -> Actors:
 def update(method: Method, state: LearnerState, batch: Episodes, env_steps: Int[Array, ""]) -> tuple[LearnerState, Lesson]:
     """One gradient step on a batch of padded episodes; the lesson's bonus is padded too."""
     agents, actions = batch.available.shape[-2:]
-    lanes = lay_episodes(batch, lanes_for(batch.reward.shape[0], agents, method.lanes), partial(method.policy.inputs, n_actions=actions))
+    layout = layout_for(batch.reward.shape[0], agents, 1.0, method.lanes, method.block)
+    lanes = lay_episodes(batch, layout, partial(method.policy.inputs, n_actions=actions))
     state, lesson = learn(method, state, lanes, env_steps)
     return state, dataclasses.replace(lesson, bonus=lanes.by_episode(lesson.bonus))
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from emc.envs.base import Described, Drawn, Environment
 from emc.errors import UserError
-from emc.lanes import Lanes, fold, lanes_for
+from emc.lanes import Lanes, fold
 from emc.methods import Method
 from emc.names import check_size
 from emc.parts import Metrics
@@ -181,7 +181,7 @@ def _learn(
     method: Method, learner: LearnerState, replay: Replay, key: PRNGKeyArray, env_steps: Int[Array, ""]
 ) -> tuple[LearnerState, Replay, Lesson, Lanes]:
     rows = replay.draw(key, method.replay, method.batch_episodes)
-    batch = replay.lay(rows, lanes_for(method.batch_episodes, replay.spec.n_agents, method.lanes), method.policy)
+    batch = replay.lay(rows, method.layout(replay.spec), method.policy)
     learner, lesson = learn(method, learner, batch, env_steps)
     return learner, replay.reprioritise(rows, lesson.priority), lesson, batch
 

@@ -11,7 +11,6 @@ import jax
 from emc.allocator import give_back
 from emc.envs.base import Described
 from emc.errors import UserError
-from emc.lanes import lanes_for
 from emc.methods import Method
 from emc.nets import KEPT, tape_moments
 from emc.training.loop import Budget, check_cadence, init
@@ -50,10 +49,10 @@ def plan(method: Method, env: Described, budget: Budget, seeds: int) -> Plan:
 def _update_bytes(method: Method, replay: Replay) -> tuple[int, int]:
     """A batch laid out for learning, and what one update makes of it at its peak: a tape, gradients, and the tracks of all unrolls."""
     spec = replay.spec
-    lanes = lanes_for(method.batch_episodes, spec.n_agents, method.lanes)
+    layout = method.layout(spec)
     rows = jax.ShapeDtypeStruct((method.batch_episodes,), "int32")
-    batch = jax.eval_shape(lambda replay, rows: replay.lay(rows, lanes, method.policy), replay, rows)
-    moments, side_by_side = batch.time.shape[0], lanes * spec.n_agents
+    batch = jax.eval_shape(lambda replay, rows: replay.lay(rows, layout, method.policy), replay, rows)
+    moments, side_by_side = batch.time.shape[0], layout.lanes * spec.n_agents
     tape = tape_moments(moments) * KEPT * method.policy.hidden
     tracks = moments * TRACKS * (method.policy.hidden + spec.n_actions)
     return bytes_of(batch), 4 * side_by_side * (tape + tracks)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from emc.lanes import Lanes, lay
+from emc.lanes import Lanes, Layout, lay
 from emc.parts import Policy
 from emc.sampling import Sampler
 from emc.training.packing import Packed, blank_episodes, lengths, pack, unpack
@@ -52,14 +52,14 @@ class Replay(eqx.Module):
         lots = sampler.log_weight(self.priority) + jax.random.gumbel(key, (self.capacity,))
         return jax.lax.top_k(jnp.where(stored, lots, -jnp.inf), batch)[1]
 
-    def lay(self, rows: Int[Array, " B"], lanes: int, policy: Policy) -> Lanes:
+    def lay(self, rows: Int[Array, " B"], layout: Layout, policy: Policy) -> Lanes:
         """Stored episodes laid out for learning; only what was played of them is read."""
         length = lengths(self.spec, self.episodes.step_flags[rows])
         return lay(
             lambda episode, time: unpack(self.spec, self.episodes, rows[episode], time, length[episode]),
             length,
             self.spec.episode_limit,
-            lanes,
+            layout,
             partial(policy.inputs, n_actions=self.spec.n_actions),
         )
 

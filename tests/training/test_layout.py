@@ -24,8 +24,8 @@ LENGTHS, CUT = [10, 1, 4, 7, 1, 2, 9], [True, False, False, True, True, False, F
 SPEC = EnvSpec(
     n_agents=2, n_actions=6, obs_size=4, state_size=9, episode_limit=10, unit_size=3, idle_actions=(4,), move_actions=(0, 1, 2, 3)
 )
-LAYOUTS = {"few lanes": (3, 0), "one lane, and more padding": (1, 13)}
-ALSO = {"a lane for each": (7, 0)}
+LAYOUTS = {"few lanes": (3, 16, 0), "one lane, small blocks, and more padding": (1, 5, 13)}  # lanes, moments of a block, padding
+ALSO = {"a lane for each, all of them in one block": (7, 128, 0)}  # as on an accelerator
 FIRST = {"qtran", "maven", "rode", "emc-qplex, starcraft"}  # what most is different in: in all layouts
 
 
@@ -110,8 +110,8 @@ def test_every_part_learns_the_same_however_a_batch_is_laid_out(name: str) -> No
     batch = batch_for(method)
     before = start(method, batch)
     found = {}
-    for layout, (lanes, padding) in (LAYOUTS | (ALSO if name in FIRST else {})).items():
-        after, lesson = learn(dataclasses.replace(method, lanes=lanes), before, stretched(batch, padding))
+    for layout, (lanes, block, padding) in (LAYOUTS | (ALSO if name in FIRST else {})).items():
+        after, lesson = learn(dataclasses.replace(method, lanes=lanes, block=block), before, stretched(batch, padding))
         assert lesson.bonus.shape == (7, 10 + padding)
         assert not np.any(np.asarray(lesson.bonus)[:, 10:])
         found[layout] = after, dataclasses.replace(lesson, bonus=lesson.bonus[:, :10])

@@ -66,6 +66,7 @@ class View:
             obs_flags=tuple(np.flatnonzero(obs).tolist()),
             state_flags=tuple(np.flatnonzero(state).tolist()),
             unit_size=4 + shields + bits,
+            usual_length=0.4,  # between 0.27 and 0.73 with random teams
             map_shape=(ground.SIZE, ground.SIZE),
             idle_actions=(STOP, NOTHING),
             move_actions=(NORTH, SOUTH, EAST, WEST),
