@@ -15,7 +15,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 AS_USERS_HAVE_IT = {  # files whose tests play long battles, search many states, train for long, or compare bits of programs that differ
     "tests/envs/test_battle.py",
-    "tests/runs/test_resume.py",
     "tests/suite/test_odds.py",
     "tests/suite/test_optimum.py",
     "tests/sweeps/test_ray.py",
