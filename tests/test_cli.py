@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import emc
 from emc.cli import main
+from emc.commands.training import prepare_jax
 from emc.envs.registry import task_of
 
 SMALL = ["--policy.hidden", "8", "--batch-episodes", "4", "--replay-episodes", "24", "--test-episodes", "3"]
@@ -180,3 +182,19 @@ def test_an_environment_with_other_fields_is_still_of_its_task() -> None:
 @pytest.mark.parametrize("words", [["--trust"], ["--trust", "nowhere:Thing"]])
 def test_trust_alone_is_no_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert said(words, capsys) == (2, "emc: a command is expected beside --trust module:Class. See emc --help\n")
+
+
+@pytest.mark.parametrize(("own", "expected"), [({}, 0.5), ({"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "7"}, 3.0)])
+def test_what_the_user_says_of_the_cache_of_programs_wins(own: dict[str, str], expected: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, name)
+    monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
+    for variable, value in own.items():
+        monkeypatch.setenv(variable, value)
+    jax.config.update(name, 3.0)  # as JAX has read it, earlier, from where the user said it
+    try:
+        prepare_jax()
+        assert getattr(jax.config, name) == expected
+    finally:
+        jax.config.update(name, before)

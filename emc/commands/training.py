@@ -157,10 +157,11 @@ def plan(words: list[str]) -> None:
 
 
 def prepare_jax() -> None:
-    """Keep compiled programs between runs; the user's own setting wins."""
+    """Keep compiled programs between runs; the user's own settings win."""
     import jax
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
         jax.config.update("jax_compilation_cache_dir", str(cache / "emc" / "xla"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
