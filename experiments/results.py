@@ -8,6 +8,7 @@ Every number on the page is computed from `results/`; only the readings (NAME.md
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import shlex
@@ -18,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image, PngImagePlugin
 
 from emc.claims import Claim, Evidence, Sample, Verdict, VerdictKind, gather, jobs_of
+from emc.claims.figures import plot_panels
 from emc.claims.judgement import OUTSIDE
 from emc.claims.reproduction import csv_of, figures_of, missing, verdicts_of
 from emc.claims.shelf import claims
@@ -33,6 +36,7 @@ from emc.sweeps.jobs import Survey
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
 FIGURES = PAGE.parent / "figures"
+FRONT_CLAIM, FRONT_PANEL, FRONT = "gridworld-penalty", "p = 2", PAGE.parent / "pictures" / "gridworld-p2.png"  # what the README shows
 KEPT = ("manifest.json", "metrics.jsonl", "maps.jsonl", "speed.jsonl")
 SCRIPTED = RESULTS / "scripted-battles.json"
 HEAD = """# Results
@@ -214,14 +218,25 @@ def _runs(sample: Sample) -> dict[Path, str]:
 
 
 def draw(evidence: Evidence) -> None:
-    """The figures of a claim, each marked with the data it was drawn from."""
-    FIGURES.mkdir(exist_ok=True)
+    """The figures of a claim."""
     for name, figure in figures_of(evidence).items():
-        mark = PngImagePlugin.PngInfo()
-        mark.add_text("data", data_hash(evidence))
-        image = Image.fromarray(pixels(figure)).quantize(256, dither=Image.Dither.NONE)
-        with written_whole(FIGURES / f"{evidence.claim.name}-{name}.png") as beside:
-            image.save(beside, "png", optimize=True, pnginfo=mark)
+        save(figure, evidence, FIGURES / f"{evidence.claim.name}-{name}.png")
+
+
+def draw_front(evidence: Evidence) -> None:
+    """The panel that the README shows."""
+    hardest = dataclasses.replace(evidence, samples={FRONT_PANEL: evidence.samples[FRONT_PANEL]})
+    save(plot_panels(hardest), evidence, FRONT)
+
+
+def save(figure: Figure, evidence: Evidence, path: Path) -> None:
+    """A figure, marked with the data it was drawn from."""
+    path.parent.mkdir(exist_ok=True)
+    mark = PngImagePlugin.PngInfo()
+    mark.add_text("data", data_hash(evidence))
+    image = Image.fromarray(pixels(figure)).quantize(256, dither=Image.Dither.NONE)
+    with written_whole(path) as beside:
+        image.save(beside, "png", optimize=True, pnginfo=mark)
 
 
 def data_hash(evidence: Evidence) -> str:
@@ -328,6 +343,8 @@ if __name__ == "__main__":
             shutil.rmtree(FIGURES, ignore_errors=True)
             for evidence in found:
                 draw(evidence)
+                if evidence.claim.name == FRONT_CLAIM:
+                    draw_front(evidence)
             with written_whole(PAGE) as beside:
                 beside.write_text(page(found))
         case _:

@@ -79,3 +79,22 @@ def test_speeds_that_are_named_are_those_that_were_measured() -> None:
     times = [value for name, value in battles.items() if name.endswith("32 side by side: times SMAX")]
     assert f"{min(times):.1f} to {max(times):.1f} times JaxMARL's SMAX" in page
     assert f"{memory['sizes'][-1]['ratio_recall_one_by_one']:.0f} times as fast" in page
+
+
+def test_the_readme_has_measured_numbers_only() -> None:
+    readme = (ROOT / "README.md").read_text()
+    kept = (ROOT / "docs" / "results.md").read_text()
+    rows = re.findall(r"\| ([a-z][a-z, -]*) \| (\d) \| (-?[\d.]+ \[[^]]+\]) \|", readme)
+    assert len(rows) == 10
+    for method, seeds, score in rows:
+        assert f"| {method} | {seeds} | {score} |" in kept
+    speed = (ROOT / "docs" / "speed.md").read_text()
+    for number in re.findall(r"\| ([\d,]+(?: to [\d,]+)? steps/s) \| ([\d.]+(?: to [\d.]+)? times)", readme):
+        assert all(part in speed for part in number)
+    pictures = re.findall(r'src="([^"]+)"', readme)
+    assert len(pictures) == 3
+    assert all((ROOT / path).is_file() and (ROOT / path).stat().st_size < 200_000 for path in pictures)
+
+
+def test_the_first_screen_of_the_readme_has_the_two_commands() -> None:
+    assert "make demo\nmake test" in "\n".join((ROOT / "README.md").read_text().splitlines()[:10])

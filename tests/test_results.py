@@ -33,6 +33,9 @@ def test_page_and_data_agree(results: ModuleType) -> None:
             shown.add(path.name)
             with Image.open(path) as picture:
                 assert picture.info["data"] == results.data_hash(evidence), f"{path.name} was drawn from other data"
+            if evidence.claim.name == results.FRONT_CLAIM:
+                with Image.open(results.FRONT) as picture:
+                    assert picture.info["data"] == results.data_hash(evidence)
     assert {path.name for path in results.FIGURES.iterdir()} == shown  # no picture is left over
 
 
