@@ -7,10 +7,11 @@ import datetime
 import sys
 import time
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from emc.names import in_one_line
 from emc.runs.config import RunConfig
@@ -86,7 +87,7 @@ class LiveDisplay:
         whole.add_row(self.bar)
         whole.add_row(numbers)
         if self.live is not None:
-            self.live.update(whole)
+            self.live.update(Group(whole, Text()))  # an empty line for ^C: behind a full one it would begin another, and all be drawn twice
 
     def note(self, line: str) -> None:
         self.console.print(in_one_line(line), highlight=False, markup=False)

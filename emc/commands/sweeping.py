@@ -21,8 +21,16 @@ class SweepFlags:
     """Every method on every environment, with every setting and seed: a run each, as many at a time as there are cores.
 
     The same command again does only what is missing. What follows `--` goes to every run: emc sweep --methods vdn,qmix --envs gridworld
-    --seeds 6 -- --steps 200000. Instead of flags, a TOML file may say methods, envs, seeds, flags, together and [set]. With --dry-run it
-    only says what would be done, how much memory that needs, and about how long it takes.
+    --seeds 6 -- --steps 200000. With --dry-run it only says what would be done, how much memory that needs, and about how long it takes.
+
+    Instead of flags, a TOML file may say methods, envs, seeds, flags, together and [set]:
+
+        methods = ["emc-vdn", "vdn"]
+        envs = ["gridworld"]
+        seeds = 6
+        flags = "--steps 200000"
+        [set]
+        "env.penalty" = [0, 1, 2]
     """
 
     methods: str = ""  # names with commas between them

@@ -48,7 +48,7 @@ class LiveTable:
             left = one.seconds_left(time.monotonic())
             known = (_seeds(one.job), one.state.value, f"{one.steps:,} / {one.total:,}", _score(one), "" if left is None else _clock(left))
             table.add_row(Text(names[one.job.key]), *known, style=STYLES[one.state])
-        self.live.update(Group(Text(summary(runs)), *failures, table))
+        self.live.update(Group(Text(summary(runs)), *failures, table, Text()))  # the last line is where a terminal shows ^C
 
 
 def short_names(jobs: Sequence[Job]) -> list[str]:
