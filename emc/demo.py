@@ -11,7 +11,7 @@ from emc.runs.config import RunConfig
 from emc.runs.session import Interrupted, Keeping, start
 from emc.training.loop import Budget
 
-WINS_IN_A_ROW = 3  # evaluations won entirely before the demonstration is convinced
+WINS_IN_A_ROW = 5  # evaluations won entirely before the demonstration is convinced: those that a final score is the mean of
 
 
 def run_demo(root: Path, seed: int, steps: int) -> Path:
