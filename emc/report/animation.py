@@ -20,9 +20,9 @@ from emc.policies.exploration import act_greedily
 from emc.report.figures import LIGHT, new_figure, pixels
 from emc.types import Timestep
 
-FRAME_MILLISECONDS = 250  # at most
-EPISODE_MILLISECONDS = 12_000  # about; a long episode is shown faster
+EPISODE_MILLISECONDS = 10_000  # about, whatever the episode's length, and then its last frame
 LAST_FRAME_MILLISECONDS = 2_000
+FRAME_MILLISECONDS = (20, 1_000)  # at least, which is what browsers can show, and at most
 PIXELS = 512  # along each side
 PALETTE_FRAMES = 8  # whose colours all frames are drawn with, about
 
@@ -70,31 +70,42 @@ def record(env: Environment, actors: Actors, key: PRNGKeyArray) -> list[Moment]:
     return moments
 
 
-def animate(env: Drawn, moments: Sequence[Moment], path: Path, vision: int | None = None) -> None:
+def pace(steps: int) -> tuple[int, int]:
+    """Every how many steps of an episode are shown, and for how many milliseconds, of which a GIF knows tens."""
+    least, most = FRAME_MILLISECONDS
+    every = max(1, -(-steps * least // EPISODE_MILLISECONDS))
+    shown = -(-steps // every)
+    return every, min(max(EPISODE_MILLISECONDS // max(shown, 1) // 10 * 10, least), most)
+
+
+def animate(env: Drawn, moments: Sequence[Moment], path: Path, vision: int | None = None, size: int = PIXELS) -> None:
     """Write an episode as a GIF that repeats, `vision` through the eyes of one agent; the file appears whole or not at all."""
     from PIL import Image
 
-    frames = [Image.fromarray(frame) for frame in _frames(env, moments, vision)]
+    every, milliseconds = pace(len(moments) - 1)
+    numbers = [*range(0, len(moments) - 1, every), len(moments) - 1]
+    frames = [Image.fromarray(frame) for frame in _frames(env, [(number, moments[number]) for number in numbers], vision, size)]
     # One palette for all frames, so that nothing flickers; from several, since shots and explosions come and go.
     sample = frames[:: max(1, len(frames) // PALETTE_FRAMES)]
-    strip = Image.new("RGB", (len(sample) * PIXELS, PIXELS))
+    strip = Image.new("RGB", (len(sample) * size, size))
     for number, frame in enumerate(sample):
-        strip.paste(frame, (number * PIXELS, 0))
+        strip.paste(frame, (number * size, 0))
     palette = strip.quantize(64, dither=Image.Dither.NONE)
     first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    frame = min(FRAME_MILLISECONDS, EPISODE_MILLISECONDS // max(len(rest), 1))
-    durations = [frame] * len(rest) + [LAST_FRAME_MILLISECONDS]
+    durations = [milliseconds] * len(rest) + [LAST_FRAME_MILLISECONDS]
     with explained(path), written_whole(path) as beside:
         first.save(beside, "gif", save_all=True, append_images=rest, duration=durations, loop=0, optimize=True)
 
 
-def _frames(env: Drawn, moments: Sequence[Moment], vision: int | None) -> Generator[UInt8[np.ndarray, "rows columns 3"]]:
+def _frames(
+    env: Drawn, moments: Sequence[tuple[int, Moment]], vision: int | None, size: int
+) -> Generator[UInt8[np.ndarray, "rows columns 3"]]:
     figure, (axes,) = new_figure(PIXELS / 128, PIXELS / 128, 1, 1, LIGHT)
-    figure.set_dpi(128)
+    figure.set_dpi(128 * size / PIXELS)
     figure.set_layout_engine("none")
     axes.set_position((0.01, 0.01, 0.98, 0.9))
     caption: dict[str, Any] = {"transform": figure.transFigure, "va": "center", "fontsize": 12, "color": LIGHT.ink}
-    for step, moment in enumerate(moments):
+    for step, moment in moments:
         axes.clear()
         env.draw(axes, moment.world)
         if vision is not None:

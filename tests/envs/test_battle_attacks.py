@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,7 @@ import pytest
 from emc.envs.battle import MAPS, Battle
 from emc.envs.battle import terrain as ground
 from emc.envs.battle.army import army
-from emc.envs.battle.combat import Combat
+from emc.envs.battle.combat import BLOCK, Combat, _by_blocks
 from emc.envs.battle.forces import Forces, Orders
 from emc.errors import UserError
 from tests.envs.test_battle import FAR, loops, skirmish
@@ -75,16 +74,24 @@ def test_an_attack_that_is_broken_off_does_nothing_and_costs_nothing() -> None:
     assert float(ordered(combat, after, 1, -1, east=-2.0).cooldown[0, 0]) == pytest.approx(0.8608 - 2 / 16)
 
 
-def test_a_target_may_get_away_by_the_slop_before_the_damage_point_but_not_from_a_crawler() -> None:
-    for unit, slop in (("stalker", 1.0), ("spine crawler", 0.0)):
-        combat, forces = skirmish([("marine", (10, 10))], [(unit, (16, 10))], facing={1: np.pi}, cooldown={0: FAR})
-        reach = float(combat.army.of("reach")[1] + sum(combat.army.of("radius")))
-        forces = dataclasses.replace(forces, x=forces.x.at[0].set(16 - reach + 0.01))
-        begun = ordered(marching(combat, 16, 10), forces, 1, -1)
-        assert float(begun.swing[1, 0]) < FAR
-        far = dataclasses.replace(begun, x=begun.x.at[0].add(-0.9))
-        gone = ordered(marching(combat, 16, 10), far, 12, -1)
-        assert (float(gone.life[0, 0]) < 45) == (slop > 0)
+@pytest.mark.parametrize(
+    ("unit", "slop", "count"),
+    [
+        ("stalker", 1.0, 12),  # its damage point is in loop 4, and the missile flies 6 to 7 at 18.75 a second: at most 6 loops
+        ("spine crawler", 0.0, 12),
+        ("colossus", 0.0, 4),  # its damage point is in loop 3; later it would have come nearer
+    ],
+)
+def test_a_target_may_get_away_by_the_slop_before_the_damage_point(unit: str, slop: float, count: int) -> None:
+    combat, forces = skirmish([("marine", (10, 10))], [(unit, (16, 10))], facing={1: np.pi}, cooldown={0: FAR})
+    combat = marching(combat, 16, 10)
+    reach = float(combat.army.of("reach")[1] + sum(combat.army.of("radius")))
+    forces = dataclasses.replace(forces, x=forces.x.at[0].set(16 - reach + 0.01))
+    begun = ordered(combat, forces, 1, -1)
+    assert float(begun.swing[1, 0]) < FAR
+    assert float(ordered(combat, begun, count, -1).life[0, 0]) < 45
+    far = dataclasses.replace(begun, x=begun.x.at[0].add(-0.9))
+    assert (float(ordered(combat, far, count, -1).life[0, 0]) < 45) == (slop > 0)
 
 
 def test_after_an_attack_a_unit_stands_for_its_backswing_unless_it_is_told_something_else() -> None:
@@ -160,23 +167,42 @@ def test_an_enemys_medivac_flies_with_its_order_and_gains_speed() -> None:
     assert float(loops(combat, forces, 40, [-1]).speed[2, 0]) == pytest.approx(2.75)
 
 
-def crowd(size: int, seconds: float, **changes: Any) -> tuple[int, np.ndarray]:
-    """How many of a crowd of zerglings hit a lone zealot that does nothing, and how far apart everyone is at the end."""
-    foes: Placed = [("zergling", (18.2 + 0.76 * (i % 4), 15.24 + 0.76 * (i // 4))) for i in range(size)]
+def crowd(unit: str, size: int, seconds: float) -> tuple[Forces, np.ndarray, float]:
+    """A crowd that comes from the east upon a lone zealot that does nothing, who of it has hit, and how near two ever came."""
+    foes: Placed = [(unit, (18.2 + 0.76 * (i % 4), 15.24 + 0.76 * (i // 4))) for i in range(size)]
     combat, forces = skirmish([("zealot", (16, 16))], foes, cooldown={0: FAR}, life={0: 1e4})
     combat = marching(combat, 4, 16)
-    hit = np.zeros(size, bool)
+    hit, nearest = np.zeros(size, bool), np.inf
+    loop = jax.jit(lambda now: loops(combat, dataclasses.replace(now, shot=jnp.full_like(now.shot, -1)), 1, [-1]))
     for _ in range(int(16 * seconds)):
-        forces = loops(combat, dataclasses.replace(forces, shot=jnp.full_like(forces.shot, -1)), 1, [-1])
+        forces = loop(forces)
         hit |= np.asarray(forces.shot[1:, 0]) >= 0
-    x, y = np.asarray(forces.x[:, 0]), np.asarray(forces.y[:, 0])
-    return int(hit.sum()), np.hypot(x[:, None] - x, y[:, None] - y) + 9 * np.eye(size + 1)
+        x, y = np.asarray(forces.x[:, 0]), np.asarray(forces.y[:, 0])
+        nearest = min(nearest, float((np.hypot(x[:, None] - x, y[:, None] - y) + 9 * np.eye(size + 1)).min()))
+    return forces, hit, nearest
 
 
 def test_of_twelve_zerglings_at_least_six_hit_a_lone_zealot_within_three_seconds() -> None:
-    hit, apart = crowd(12, 3.0)
-    assert hit >= 6
-    assert apart.min() > 0.6  # bodies touch at .75; nobody passes through anybody
+    _, hit, nearest = crowd("zergling", 12, 3.0)
+    assert hit.sum() >= 6
+    assert nearest > 0.6  # bodies touch at .75: nobody ever passes through anybody
+
+
+def test_zealots_surround_a_lone_one() -> None:
+    """Who hits stands within .5 + .5 + .1 of its target, and bodies touch at .75: side by side two take 2 asin(.375 / 1.1) = 40 degrees.
+
+    So three hit from one side, within 90 degrees, and five only when they have gone round it, 160 degrees and more.
+    """
+    forces, hit, nearest = crowd("zealot", 6, 4.0)
+    assert hit.sum() >= 5
+    assert nearest > 0.6
+    x, y = np.asarray(forces.x[:, 0]), np.asarray(forces.y[:, 0])
+    within = np.hypot(x[1:] - x[0], y[1:] - y[0]) <= 1.1 + 1e-3
+    assert within.sum() >= 5
+    angles = np.sort(np.degrees(np.arctan2(y[1:] - y[0], x[1:] - x[0])[within]) % 360)
+    apart = np.diff([*angles, angles[0] + 360])
+    assert apart.min() > 30  # each from a direction of its own
+    assert 360 - apart.max() > 150  # and not from one side
 
 
 def test_a_move_west_or_south_stays_allowed_within_a_cell_of_the_edge() -> None:
@@ -214,3 +240,21 @@ def test_enemies_can_be_numbered_in_several_ways_and_a_wrong_word_is_one_line() 
         Battle("3m", formation="spirl")
     with pytest.raises(UserError, match="unknown enemy_order"):
         Battle("3m", enemy_order="random")
+
+
+def test_many_battles_are_fought_in_blocks_that_stay_in_cache() -> None:
+    sizes: list[int] = []
+
+    def fight(battles: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        life, hits = battles
+        sizes.append(life.shape[-1])
+        return life - jnp.sum(hits, axis=0), hits
+
+    life, hits = jnp.arange(100 * 64.0).reshape(100, 64), jnp.arange(3 * 100 * 64.0).reshape(3, 100, 64)
+    after, same = _by_blocks(fight, (life, hits), count=64, units=100)
+    assert sizes == [16]  # 32 of them would be 3200 units, more than fit
+    assert BLOCK == 3000
+    np.testing.assert_array_equal(after, life - hits.sum(axis=0))
+    np.testing.assert_array_equal(same, hits)
+    _by_blocks(fight, (life[:, :24], hits[..., :24]), count=24, units=100)
+    assert sizes[1:] == [24]

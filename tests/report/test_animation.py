@@ -14,7 +14,7 @@ from PIL import Image, ImageSequence
 from emc.envs.gridworld import DOWN, LEFT, RIGHT, STAY, UP, Gridworld
 from emc.errors import UserError
 from emc.parts import Actors, Policy, Step
-from emc.report.animation import Moment, animate, record
+from emc.report.animation import LAST_FRAME_MILLISECONDS, Moment, animate, pace, record
 
 SMALL = Gridworld(rows=5, columns=6, episode_limit=6)
 
@@ -78,7 +78,7 @@ def test_the_animation_has_one_frame_for_each_moment_and_holds_the_last(moments:
         assert (image.format, image.size, image.info["loop"]) == ("GIF", (512, 512), 0)
         frames = [frame.convert("RGB") for frame in ImageSequence.Iterator(image)]
         durations = [frame.info["duration"] for frame in ImageSequence.Iterator(image)]
-    assert durations == [250, 250, 250, 250, 2000]
+    assert durations == [1000, 1000, 1000, 1000, 2000]
     assert len({frame.tobytes() for frame in frames}) == 5
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["episode.gif"]
 
@@ -95,3 +95,12 @@ def test_a_failure_leaves_an_older_animation_as_it_was(moments: list[Moment], tm
         animate(SMALL, moments[:2], path)
     assert path.read_bytes() == b"older"
     assert [found.name for found in tmp_path.iterdir()] == ["episode.gif"]
+
+
+@pytest.mark.parametrize("steps", [8, 20, 60, 123, 400, 501, 1500])
+def test_an_episode_of_any_length_lasts_8_to_15_seconds(steps: int) -> None:
+    every, milliseconds = pace(steps)
+    shown = len(range(0, steps, every))
+    assert 8_000 <= shown * milliseconds + LAST_FRAME_MILLISECONDS <= 15_000
+    assert milliseconds % 10 == 0
+    assert milliseconds >= 20  # browsers show less than that as a tenth of a second

@@ -9,12 +9,13 @@ the armour, on life. Everyone alive at the beginning of a loop gets to act in it
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from emc.envs.battle import units as rules
 from emc.envs.battle.army import Army
@@ -26,6 +27,7 @@ from emc.envs.battle.units import TICK
 from emc.envs.battle.weapons import Attack, Weapons
 
 STEP_LOOPS = 8  # game loops in one step of the environment
+BLOCK = 3_000  # units that go through a step together: what is known of them stays in the processor's cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,12 @@ class Combat:
         """Everyone eight loops later; a weapon fires at most once in them, so it needs one draw from [0, 1)."""
         nobody = jnp.full_like(forces.shot, NOBODY)
         calm = dataclasses.replace(forces, shot=nobody, burst=jnp.zeros_like(forces.burst))
-        return jax.lax.fori_loop(0, STEP_LOOPS, lambda _, now: self.loop(now, orders, jitter), calm)
+
+        def loops(part: tuple[Forces, Orders, Float[Array, "U b"]]) -> Forces:
+            now, orders, jitter = part
+            return jax.lax.fori_loop(0, STEP_LOOPS, lambda _, now: self.loop(now, orders, jitter), now)
+
+        return _by_blocks(loops, (calm, orders, jitter), jitter.shape[-1], self.army.size)
 
     def loop(self, now: Forces, orders: Orders, jitter: Float[Array, "U B"]) -> Forces:
         """Everyone one game loop later."""
@@ -52,9 +59,8 @@ class Combat:
 
         targeting, weapons = Targeting(self.map, army), Weapons(army)
         target = jnp.concatenate([orders.target, targeting.choose(now, alive, gap, orders.target)])
-        aim = targeting.aim(now, alive, gap, target)
-        target, aim = jax.lax.optimization_barrier((target, aim))
-        attack = jax.lax.optimization_barrier(weapons.attack(now, alive, aim, target, jitter))
+        aim = targeting.aim(now, alive, target)
+        attack = weapons.attack(now, alive, aim, target, jitter)
         now = eqx.tree_at(lambda f: f.target, now, target)
         now = self._walk(now, alive, orders, aim, attack)
         return self._fight(now, alive, aim, attack, gap, dx, dy)
@@ -115,12 +121,10 @@ class Combat:
                 line = weapons.beam(-dx[:, at], -dy[:, at], aim.on_ally[:, at], army.of("radius")[:n]) & alive[:n]
                 hit_ally = hit_ally.at[:, at].set(strikes[colossus] & line)
 
-        # The barriers keep XLA from copying what leads to the hits into each of the many places that ask for them.
-        hit_ally, hit_enemy = jax.lax.optimization_barrier((hit_ally, hit_enemy))
-        life_allies, shield_allies = weapons.hurt(now.life[:n], now.shield[:n], jnp.swapaxes(hit_ally, 0, 1), slice(n, None), slice(0, n))
-        life_enemies, shield_enemies = weapons.hurt(now.life[n:], now.shield[n:], hit_enemy, slice(0, n), slice(n, None))
+        life_allies, shield_allies = weapons.hurt(now.life[:n], now.shield[:n], hit_ally, slice(n, None), slice(0, n), axis=1)
+        life_enemies, shield_enemies = weapons.hurt(now.life[n:], now.shield[n:], hit_enemy, slice(0, n), slice(n, None), axis=0)
         life, shield = jnp.concatenate([life_allies, life_enemies]), jnp.concatenate([shield_allies, shield_enemies])
-        hurt = jnp.concatenate([jnp.any(hit_ally, axis=1), jnp.any(hit_enemy, axis=0)])
+        hurt = (life < now.life) | (shield < now.shield)
         energy, healing = now.energy, now.healing
         for healer in np.nonzero(army.which("heals"))[0]:
             life, energy, healing, shot = self._heal(int(healer), now, alive & (life > 0), aim, life, energy, healing, shot)
@@ -187,3 +191,20 @@ class Combat:
 
 def _between(value: Float[Array, "U B"], n: int) -> Float[Array, "N E B"]:
     return value[n:] - value[:n, None]
+
+
+def _by_blocks(function: Callable[[PyTree], PyTree], battles: PyTree, count: int, units: int) -> PyTree:
+    """A function of many battles (their number the last axis), a block of them at a time where all together would not stay in cache."""
+    block = count
+    while block % 2 == 0 and block * units > BLOCK:
+        block //= 2
+    if block == count:
+        return function(battles)
+
+    def part(leaf: Array) -> Array:
+        return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], count // block, block), -2, 0)
+
+    def join(leaf: Array) -> Array:
+        return jnp.moveaxis(leaf, 0, -2).reshape(*leaf.shape[1:-1], count)
+
+    return jax.tree.map(join, jax.lax.map(function, jax.tree.map(part, battles)))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -56,8 +57,8 @@ class Targeting:
             noticed = targets & (gap <= column(army.scan[n:]))
             swinging = (now.swing[n:] < NEVER) & (gap <= column((army.of("reach") + army.of("slop"))[n:]))
             threat = noticed & self._threatens(ordered)
-            kept = jnp.any(had & (close | swinging), axis=0) | (jnp.any(had, axis=0) & ~jnp.any(close, axis=0))
-            kept &= jnp.any(had & threat, axis=0) | ~jnp.any(threat, axis=0)
+            holds, has, can_hit, by_threat, threatened = _any_of(had & (close | swinging), had, close, had & threat, threat)
+            kept = (holds | (has & ~can_hit)) & (by_threat | ~threatened)
             rank = gap - FIRST * threat
         cost = jnp.where(noticed, rank, jnp.inf)
         least = jnp.min(cost, axis=0)
@@ -79,14 +80,14 @@ class Targeting:
         """Whom a healer that is left alone goes for: the one with the lowest share of its life, and of these the nearest."""
         army = self.army
         radius = army.of("radius")
-        gap = jnp.hypot(now.x - now.x[healer], now.y - now.y[healer]) - column(radius + radius[healer])
+        gap = jnp.sqrt((now.x - now.x[healer]) ** 2 + (now.y - now.y[healer]) ** 2) - column(radius + radius[healer])
         share = now.life / column(army.of("life"))
         wounded = alive & (share < 1) & column(army.healable[healer]) & (gap <= rules.HEAL_SCAN)
         worst = jnp.min(jnp.where(wounded, share, jnp.inf), axis=0)
         cost = jnp.where(wounded & (share <= worst), gap, jnp.inf)
         return jnp.where(jnp.any(wounded, axis=0), jnp.argmin(cost, axis=0), NOBODY)
 
-    def aim(self, now: Forces, alive: Bool[Array, "U B"], gap: Float[Array, "N E B"], target: Int[Array, "U B"]) -> Aim:
+    def aim(self, now: Forces, alive: Bool[Array, "U B"], target: Int[Array, "U B"]) -> Aim:
         """Where everyone's target is, and how far away."""
         army, n = self.army, self.army.n_allies
         everyone = np.arange(army.size, dtype=np.int32)
@@ -98,9 +99,11 @@ class Targeting:
                 [jnp.sum(jnp.where(on_enemy, value[n:], 0), axis=1), jnp.sum(jnp.where(on_ally, value[:n, None], 0), axis=0)]
             )
 
-        has = jnp.concatenate([jnp.any(on_enemy, axis=1), jnp.any(on_ally, axis=0)])
-        away = jnp.concatenate([jnp.sum(jnp.where(on_enemy, gap, 0), axis=1), jnp.sum(jnp.where(on_ally, gap, 0), axis=0)])
-        aim = Aim(has, theirs(now.x), theirs(now.y), away, on_enemy, on_ally)
+        has = jnp.concatenate([jnp.any(on_enemy, axis=1), target[n:] != NOBODY])  # the enemy chooses among the living
+        x, y, radius = theirs(now.x), theirs(now.y), army.of("radius")
+        room = radius[0] if np.ptp(radius) == 0 else theirs(jnp.broadcast_to(column(radius), now.x.shape))
+        away = jnp.where(has, jnp.sqrt((x - now.x) ** 2 + (y - now.y) ** 2) - room - column(radius), 0.0)
+        aim = Aim(has, x, y, away, on_enemy, on_ally)
         for healer in np.nonzero(army.which("heals"))[0]:
             aim = self._aim_at_patient(int(healer), aim, now, alive, target[healer])
         return aim
@@ -112,10 +115,17 @@ class Targeting:
         has = jnp.any(on, axis=0)
         x, y = (jnp.sum(jnp.where(on, value, 0), axis=0) for value in (now.x, now.y))
         room = jnp.sum(jnp.where(on, column(army.of("radius")), 0), axis=0) + army.of("radius")[healer]
-        away = jnp.where(has, jnp.hypot(x - now.x[healer], y - now.y[healer]) - room, 0.0)
+        away = jnp.where(has, jnp.sqrt((x - now.x[healer]) ** 2 + (y - now.y[healer]) ** 2) - room, 0.0)
         rows = (aim.has, aim.x, aim.y, aim.away)
         return eqx.tree_at(
             lambda a: (a.has, a.x, a.y, a.away),
             aim,
             tuple(row.at[healer].set(value) for row, value in zip(rows, (has, x, y, away), strict=True)),
         )
+
+
+def _any_of(*flags: Bool[Array, "N E B"]) -> tuple[Bool[Array, "E B"], ...]:
+    """Whether each flag holds for any agent: all of them in one pass over the agents."""
+    bits = sum((flag.astype(jnp.int32) << number for number, flag in enumerate(flags)), jnp.int32(0))
+    found = jax.lax.reduce(bits, np.int32(0), jax.lax.bitwise_or, (0,))
+    return tuple((found >> number) & 1 > 0 for number in range(len(flags)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -93,24 +94,31 @@ class Weapons:
         army = self.army
         speed, acceleration = (column(army.of(field)) for field in ("missile_speed", "missile_acceleration"))
         distance = jnp.maximum(away, 0.0)
-        steady = distance / np.maximum(speed, np.float32(1e-3))
-        faster = (jnp.sqrt(speed * speed + 2 * acceleration * distance) - speed) / np.maximum(acceleration, np.float32(1e-3))
-        flight = jnp.where(acceleration > 0, faster, steady)
+        flight = distance / np.maximum(speed, np.float32(1e-3))
+        if acceleration.any():
+            faster = (jnp.sqrt(speed * speed + 2 * acceleration * distance) - speed) / np.maximum(acceleration, np.float32(1e-3))
+            flight = jnp.where(acceleration > 0, faster, flight)
         return jnp.where(column(army.which("second_hit")), column(army.of("second_hit")), flight)
 
     def hurt(
-        self, life: Float[Array, "t B"], shield: Float[Array, "t B"], hits: Bool[Array, "a t B"], attackers: slice, targets: slice
+        self,
+        life: Float[Array, "t B"],
+        shield: Float[Array, "t B"],
+        hits: Bool[Array, "N E B"],
+        attackers: slice,
+        targets: slice,
+        axis: int,
     ) -> tuple[Float[Array, "t B"], Float[Array, "t B"]]:
-        """Life and shield of a team after the hits of the other."""
+        """Life and shield of a team after the hits of the other, whose units are along an axis of the hits."""
         army = self.army
         damage, armour = army.damage[attackers, targets], army.of("armour")[targets]
         twice = army.which("beams")[attackers]
         if not army.of("shield")[targets].any():
             net = np.maximum(damage - armour, np.float32(rules.LEAST_DAMAGE)) * (1 + twice[:, None]) * (damage > 0)
-            return life - jnp.sum(jnp.where(hits, column(net.astype(np.float32)), 0), axis=0), shield
+            return life - jnp.sum(jnp.where(hits, column(np.moveaxis(net.astype(np.float32), 0, axis)), 0), axis=axis), shield
         for attacker in range(len(damage)):
             for _ in range(2 if twice[attacker] else 1):
-                strength = jnp.where(hits[attacker], column(damage[attacker]), 0)
+                strength = jnp.where(jax.lax.index_in_dim(hits, attacker, axis, keepdims=False), column(damage[attacker]), 0)
                 absorbed = jnp.minimum(shield, strength)
                 rest = strength - absorbed
                 shield = shield - absorbed
