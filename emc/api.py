@@ -21,7 +21,7 @@ from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
 from emc.runs.restoring import restored
 from emc.runs.session import Display, Keeping, Silent, config_of, loop_of, start
-from emc.training.learner import actors_of
+from emc.training.learner import tested
 from emc.training.loop import Budget
 
 
@@ -111,7 +111,7 @@ def load(run: str | Path, seed: int | None = None) -> LoadedPolicy:
     if chosen not in config.seeds:
         raise UserError(f"seed {seed} was not trained in this run; it has {', '.join(map(str, config.seeds))}")
     found, _ = restored(directory, config, jax.eval_shape(loop_of(config).init))
-    actors = actors_of(config.method, found.tree.learner)
+    actors = tested(config.method, found.tree.learner)
     if len(config.seeds) > 1:
         actors = jax.tree.map(lambda x: x[config.seeds.index(chosen)], actors)
     return LoadedPolicy(jax.tree.map(jnp.asarray, actors), config.env, chosen, found.step, tuple(found.warnings))

@@ -192,8 +192,10 @@ def networks_of(state: LearnerState) -> dict[str, Place]:
         pair("central_agent", lambda nets: nets.loss.agent)
         pair("central_mixer", lambda nets: nets.loss.mixer)
     if isinstance(state.curiosity, ValueCuriosityState):
-        pair("curiosity", lambda nets: nets.policy, lambda s: s.curiosity.values)
-        found["soft_target"] = Place(lambda s: s.curiosity.soft, copy_of="curiosity")
+        own_values = isinstance(state.curiosity.values, ValueState)
+        if own_values:
+            pair("curiosity", lambda nets: nets.policy, lambda s: s.curiosity.values)
+        found["soft_target"] = Place(lambda s: s.curiosity.soft, copy_of="curiosity" if own_values else "agent")
         found["predictor"] = Place(lambda s: s.curiosity.predictor)
     return found
 

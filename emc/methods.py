@@ -26,7 +26,7 @@ from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
 from emc.names import check_size, lookup
 from emc.optimisers import Adam, Optimiser, RMSprop
 from emc.parts import Curiosity, Memory, Mixer, Policy, ValueLoss
-from emc.policies import Maven, RecurrentQ, Rode
+from emc.policies import Apart, Maven, RecurrentQ, Rode
 from emc.sampling import Prioritised, Sampler, Uniform
 from emc.schedules import DecayingWeight, Epsilon
 from emc.types import EnvSpec
@@ -91,6 +91,9 @@ class Entry:
 TOY_QPLEX = QPLEX(kernels=4, layers=2, weighted=True)  # released Qplex_toygame
 EMC = Method(curiosity=ValueCuriosity(), replay=Prioritised())  # released EMC_toygame: no memory
 EMC_QPLEX = dataclasses.replace(EMC, mixer=TOY_QPLEX)
+APART = Method(
+    policy=Apart(), curiosity=ValueCuriosity(own_values=False, weight=DecayingWeight(start=1.0, rate=1.0)), replay=Prioritised()
+)  # ours: no weight to set
 MAVEN_MIXER = QMIX(layers=1)  # its own released QMIX has hyper-networks of one layer
 TUNED_QMIX = Method(
     mixer=QMIX(),
@@ -117,6 +120,7 @@ def patient(method: Method) -> Method:
 
 
 NOVELTY = "Zheng et al., NeurIPS 2021"
+OURS = "this package, docs/exploration.md"
 
 METHODS: Mapping[str, Entry] = {
     "iql": Entry(Method(mixer=Independent()), "independent learners", "Tan, ICML 1993"),
@@ -150,6 +154,9 @@ METHODS: Mapping[str, Entry] = {
     "emc-vdn": Entry(EMC, "curiosity from predicting individual values, on VDN", NOVELTY),
     "emc-qmix": Entry(dataclasses.replace(EMC, mixer=QMIX()), "the same on QMIX", NOVELTY),
     "emc-qplex": Entry(EMC_QPLEX, "the same on QPLEX", NOVELTY),
+    "emc-apart-vdn": Entry(APART, "EMC's curiosity in a value function of its own beside the policy's: no weight to set", OURS),
+    "emc-apart-qmix": Entry(dataclasses.replace(APART, mixer=QMIX()), "the same on QMIX", OURS),
+    "emc-apart-qplex": Entry(dataclasses.replace(APART, mixer=TOY_QPLEX), "the same on QPLEX", OURS),
     "emc-wo-c": Entry(
         dataclasses.replace(EMC_QPLEX, curiosity=NoCuriosity(), memory=EpisodicMemory()),
         "ablation: episodic memory without curiosity; on small tasks the released emc-qplex has no memory, so there it differs in both",
@@ -275,6 +282,9 @@ def on_tuned_basis(method: Method, map_name: str = "") -> Method:
         one_step = method.curiosity.novelty == "td_error"
         loss = method.curiosity.loss if one_step else TD(td_lambda=td_lambda)
         changes["curiosity"] = dataclasses.replace(method.curiosity, loss=loss, **TUNED_PHI)
+    if isinstance(method.policy, Apart):
+        own = {name: TUNED_PHI[name] for name in ("optimiser", "learning_rate", "gradient_clip", "target_interval")}
+        changes["policy"] = dataclasses.replace(method.policy, **own)
     if isinstance(method.curiosity, RND):
         changes["curiosity"] = dataclasses.replace(method.curiosity, learning_rate=TUNED_BASIS["learning_rate"])
     return dataclasses.replace(method, **changes)
@@ -285,7 +295,7 @@ TUNED: Mapping[str, Entry] = {name: dataclasses.replace(entry, method=on_tuned_b
 PRESETS: Mapping[str, Mapping[str, Entry]] = {"released": METHODS, "paper": PAPER, "starcraft": STARCRAFT, "tuned": TUNED}
 
 PARTS: Mapping[str, Mapping[str, object]] = {
-    "policy": {"recurrent": RecurrentQ(), "maven": Maven(), "rode": Rode()},
+    "policy": {"recurrent": RecurrentQ(), "apart": Apart(), "maven": Maven(), "rode": Rode()},
     "loss": {"td": TD(), "weighted": Weighted(), "qtran": Qtran()},
     "optimiser": {"rmsprop": RMSprop(), "adam": Adam()},
     "mixer": {"independent": Independent(), "vdn": VDN(), "qmix": QMIX(), "qplex": TOY_QPLEX, "qplex-attention": AttentionQPLEX()},

@@ -58,6 +58,14 @@ class Step(eqx.Module):
     choice: PyTree  # recorded with the step
 
 
+class Found(eqx.Module):
+    """What a gradient step of the team's value has found out, for a policy that learns by other means too."""
+
+    net: PyTree  # the agents' weights before it
+    bonus: Float[Array, "M W"]
+    target: Float[Array, "M W K"]  # what the team's value was fitted to
+
+
 @dataclasses.dataclass(frozen=True)
 class Policy(Part):
     """Who decides: turns what agents saw into a value for each action.
@@ -78,6 +86,11 @@ class Policy(Part):
     def reads_first_state(self) -> bool:
         """Whether an episode must begin with the global state."""
         return False
+
+    @property
+    def takes_bonus(self) -> bool:
+        """Whether the bonus is a reward of the team's value; a policy that says no learns from it by itself."""
+        return True
 
     @abc.abstractmethod
     def init_net(self, key: PRNGKeyArray, spec: EnvSpec) -> PyTree:
@@ -133,13 +146,17 @@ class Policy(Part):
         """See freshly collected episodes."""
         return state
 
-    def learn(self, state: PyTree, batch: Lanes, env_steps: Int[Array, ""]) -> tuple[PyTree, Metrics]:
+    def learn(self, state: PyTree, batch: Lanes, found: Found, gamma: float, env_steps: Int[Array, ""]) -> tuple[PyTree, Metrics]:
         """One step of learning by other means."""
         return state, {}
 
     def turned(self, before: PyTree, after: PyTree) -> Bool[Array, ""]:
         """Whether such a step gave all values another meaning, so that the target is copied at once."""
         return jnp.zeros((), bool)
+
+    def tested(self, net: PyTree, state: PyTree) -> Actors:
+        """The agents that are tested and kept: those that explore, without exploring, for most."""
+        return Actors(self, net, state)
 
 
 class Actors(eqx.Module):
@@ -156,6 +173,10 @@ class Actors(eqx.Module):
     def unroll_with(self, net: PyTree, batch: Lanes) -> Unroll:
         """The values that other weights would give them."""
         return self.policy.unroll(net, self.state, batch)
+
+    def decider(self, own: Seen) -> Seen:
+        """Who chooses the next actions that a value is judged by: the value's own agents."""
+        return own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,6 +261,10 @@ class Curiosity(Part):
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy, policy_net: PyTree) -> PyTree:
         """Fresh state; `policy_net` holds the initial weights of the agents."""
+
+    def unbent(self, state: PyTree) -> PyTree | None:
+        """Weights of agents that learn from the extrinsic reward alone, if it has such: they are tested beside the policy."""
+        return None
 
     @abc.abstractmethod
     def learn(

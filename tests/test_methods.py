@@ -16,7 +16,7 @@ from emc.memory import EpisodicMemory, NoMemory
 from emc.methods import METHODS, PAPER, PARTS, STARCRAFT, TUNED, Method, make_method
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent, Unrestricted
 from emc.optimisers import Adam
-from emc.policies import Maven, RecurrentQ, Rode
+from emc.policies import Apart, Maven, RecurrentQ, Rode
 from emc.sampling import Prioritised, Uniform
 from emc.schedules import DecayingWeight, Epsilon
 
@@ -58,6 +58,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dec": {"mixer": Independent()},
 }
 PRIORITISED = Prioritised(exponent=0.5, new_priority=100.0)
+APART: dict[str, Any] = {
+    "policy": Apart(hidden=64, weights=(0.0, 0.25, 1.0, 4.0), blindly=0.5, window=90, learning_rate=5e-4, target_interval=200),
+    "curiosity": dataclasses.replace(TOY_CURIOSITY, own_values=False, weight=DecayingWeight(start=1.0, rate=1.0)),
+    "replay": PRIORITISED,
+}  # ours
 RELEASED = {
     "iql": {"mixer": Independent()},
     "vdn": {"mixer": VDN()},
@@ -66,6 +71,9 @@ RELEASED = {
     "emc-vdn": {"curiosity": TOY_CURIOSITY, "replay": PRIORITISED},
     "emc-qmix": {"mixer": QMIX(embed=32, hypernet=64), "curiosity": TOY_CURIOSITY, "replay": PRIORITISED},
     "emc-qplex": {"mixer": TOY_QPLEX, "curiosity": TOY_CURIOSITY, "replay": PRIORITISED},
+    "emc-apart-vdn": APART,
+    "emc-apart-qmix": APART | {"mixer": QMIX(embed=32, hypernet=64)},
+    "emc-apart-qplex": APART | {"mixer": TOY_QPLEX},
     "emc-wo-c": {
         "mixer": TOY_QPLEX,
         "memory": EpisodicMemory(weight=0.1, capacity=1_000_000, key_size=4),
@@ -122,7 +130,7 @@ def test_the_released_constants_are_those_of_the_released_code(name: str) -> Non
     assert make_method(name) == METHODS[name].method
 
 
-@pytest.mark.parametrize("name", [name for name in RELEASED if name.startswith("emc")])
+@pytest.mark.parametrize("name", [name for name in RELEASED if name.startswith("emc") and "apart" not in name])
 def test_the_papers_constants_are_those_of_its_text(name: str) -> None:
     method = PAPER[name].method
     assert method == dataclasses.replace(
@@ -138,7 +146,8 @@ def test_the_papers_constants_are_those_of_its_text(name: str) -> None:
 
 def test_the_papers_preset_leaves_the_baselines_alone() -> None:
     assert set(PAPER) == set(METHODS)
-    own = [name for name in METHODS if name.startswith("emc") or name in ("qplex-global", "qplex-local")]
+    own = [name for name in METHODS if METHODS[name].paper == METHODS["emc-vdn"].paper]
+    assert "emc-apart-vdn" not in own
     assert [name for name in METHODS if PAPER[name] == METHODS[name]] == [name for name in METHODS if name not in own]
     for name in ("qplex-global", "qplex-local"):
         expected = dataclasses.replace(METHODS[name].method.curiosity, weight=PAPERS_CURIOSITY.weight)
@@ -251,7 +260,7 @@ def test_the_starcraft_preset_has_the_constants_released_for_those_maps() -> Non
     remember = {name for name, entry in STARCRAFT.items() if entry.method.memory == EpisodicMemory(weight=0.1)}
     assert remember == {name for name in METHODS if name.startswith("emc")} - {"emc-wo-m"}
     attentive = {name for name, entry in STARCRAFT.items() if entry.method.mixer == AttentionQPLEX()}
-    assert attentive == twice - {"emc-vdn", "emc-qmix"}
+    assert attentive == twice - {"emc-vdn", "emc-qmix", "emc-apart-vdn", "emc-apart-qmix"}
     emc = STARCRAFT["emc-qplex"].method.curiosity
     assert dataclasses.replace(emc, weight=DecayingWeight()) == ValueCuriosity()
     weight = dataclasses.asdict(vars(emc)["weight"])
@@ -287,7 +296,8 @@ def test_the_tuned_preset_puts_every_method_on_one_basis(name: str, env_name: st
     assert not isinstance(method.mixer, AttentionQPLEX)
     assert method.mixer == METHODS[name].method.mixer
     released = make_method(name, "starcraft", env_name) if env_name not in ("gridworld", "predator-prey", "") else make_method(name)
-    assert method.policy == released.policy
+    phi_rates = {"optimiser": Adam(), "learning_rate": 1e-3, "gradient_clip": 20.0, "target_interval": 25}
+    assert method.policy == (dataclasses.replace(released.policy, **phi_rates) if "apart" in name else released.policy)
     assert method.memory == released.memory
     assert vars(method.curiosity).get("weight") == vars(released.curiosity).get("weight")
     if isinstance(method.curiosity, ValueCuriosity):

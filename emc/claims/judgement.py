@@ -23,6 +23,7 @@ Judge = Callable[[Evidence], Verdict]
 Measure = Callable[[Sample], Float[np.ndarray, " seeds"]]  # larger is better
 WIN, LOSS, SEEDS, CHANCE = 0.9, 0.1, 3, 0.05
 OUTSIDE = "not part of this budget"
+FAIR = 5  # seeds of each, with which one that is clearly better would be seen to be
 MANY = 6  # seeds of each, from which on no difference seen is taken as none
 
 
@@ -82,6 +83,21 @@ def ahead(panel: str, ours: str, *theirs: str, measure: Measure = at_the_end) ->
             kind = VerdictKind.HOLDS if forth <= CHANCE else VerdictKind.FAILS if decided else VerdictKind.UNKNOWN
             first, second = (f"{name} {_middle(values, measure)}" for name, values in ((ours, mine), (other, yours)))
             return Verdict(kind, ((panel, f"{first}, {second} (medians of {len(mine)} and {len(yours)}), by chance {forth:.2g}"),))
+
+        return judge
+
+    return all_of(*(against(other) for other in theirs))
+
+
+def not_behind(panel: str, ours: str, *theirs: str, measure: Measure = at_the_end) -> Judge:
+    """No other is ahead of a method; it takes `FAIR` seeds of each to say so, for fewer could hardly show the contrary."""
+
+    def against(other: str) -> Judge:
+        def judge(evidence: Evidence) -> Verdict:
+            worse = ahead(panel, other, ours, measure=measure)(evidence)
+            seeds = [len(sample.complete) if (sample := evidence.sample(panel, name)) is not None else 0 for name in (ours, other)]
+            kind = VerdictKind.FAILS if worse.kind is VerdictKind.HOLDS else VerdictKind.HOLDS
+            return Verdict(kind if min(seeds) >= FAIR or kind is VerdictKind.FAILS else VerdictKind.UNKNOWN, worse.facts)
 
         return judge
 

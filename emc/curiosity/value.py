@@ -26,8 +26,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from emc.errors import UserError
 from emc.lanes import Lanes, ahead, along
-from emc.losses import TD
+from emc.losses import TD, CentralTD
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.mixers import VDN
 from emc.names import SMALLEST, check_number, check_size, lookup
@@ -43,7 +44,7 @@ Novelty = Literal["prediction", "change", "td_error"]
 class ValueCuriosityState(eqx.Module):
     """Everything the curiosity module learns."""
 
-    values: ValueState  # phi and its hard target
+    values: ValueState | tuple[()]  # phi and its hard target; () where the policy's agents are phi
     soft: PyTree  # phi's agents, followed slowly
     predictor: PyTree  # psi; () where nothing is predicted
     predictor_optimiser: optax.OptState
@@ -62,6 +63,7 @@ class ValueCuriosity(Curiosity):
     target_scale: float = 10.0  # released code; 1 in the paper
     squared: bool = False  # psi minimises the mean distance in the released code, the mean squared distance in the paper
     look_ahead: bool = True  # distance at the history after the step in the released code, before it in the paper
+    own_values: bool = True  # False: the policy's agents are phi, which is for policies that keep the bonus apart
     per_agent: bool = True  # a team error is divided by the number of agents in the paper, and is not in the released code
     optimiser: Optimiser = RMSprop()  # of phi
     predictor_optimiser: Optimiser = Adam()  # of psi
@@ -72,6 +74,8 @@ class ValueCuriosity(Curiosity):
 
     def __post_init__(self) -> None:
         lookup("novelty", self.novelty, dict.fromkeys(get_args(Novelty)))
+        if not self.own_values and self.novelty == "td_error":
+            raise UserError("curiosity.own_values=False leaves no error of phi to be curious about: choose another novelty")
         check_number("curiosity.soft_update", self.soft_update, "0 never follows, 1 follows at once", low=0.0, high=1.0)
         check_number("curiosity.target_scale", self.target_scale, "the released code has 10, the paper 1", low=0.0)
         for name in ("learning_rate", "predictor_learning_rate", "gradient_clip"):
@@ -86,15 +90,20 @@ class ValueCuriosity(Curiosity):
 
     def start(self, policy: Policy, phi: Nets, predictor: PyTree) -> ValueCuriosityState:
         """Begin from given weights."""
-        values = self._values(policy, gamma=0.0).start(jax.tree.map(jnp.copy, phi))
+        values = self._values(policy, gamma=0.0).start(jax.tree.map(jnp.copy, phi)) if self.own_values else ()
         soft = jax.tree.map(jnp.copy, phi.policy)
         return ValueCuriosityState(values, soft, predictor, init_optimiser(self._descent, predictor), self.weight.init())
 
     def learn(
         self, state: ValueCuriosityState, batch: Lanes, actors: Actors, gamma: float, env_steps: Int[Array, ""]
     ) -> tuple[ValueCuriosityState, Float[Array, "M W"], Metrics]:
-        values, fit, metrics = self._values(actors.policy, gamma).update(state.values, batch, batch.reward, actors)
-        report = {f"curiosity_{name}": value for name, value in metrics.items()} | {"curiosity_weight": state.weight.value}
+        report: Metrics = {"curiosity_weight": state.weight.value}
+        values, error, phi, next_phi = state.values, batch.reward[..., None], actors.net, actors.net
+        if isinstance(values, ValueState):
+            phi = values.online.policy
+            values, fit, metrics = self._values(actors.policy, gamma).update(values, batch, batch.reward, actors)
+            report |= {f"curiosity_{name}": value for name, value in metrics.items()}
+            error, next_phi = fit.error, values.online.policy
         predictor, predictor_optimiser = state.predictor, state.predictor_optimiser
         match self.novelty:  # each with networks and weight from before this step
             case "prediction":
@@ -102,16 +111,20 @@ class ValueCuriosity(Curiosity):
                 report |= prediction_report
                 novelty = jnp.mean(apart, axis=-1)  # Eq. 3
             case "change":
-                fast, slow = (actors.unroll_with(net, batch).q for net in (state.values.online.policy, state.soft))
+                fast, slow = (actors.unroll_with(net, batch).q for net in (phi, state.soft))
                 scale = self.target_scale
                 novelty = jnp.mean(self._judged(distances(fast, slow, batch, scale, scale)), axis=-1)
             case "td_error":
-                novelty = jnp.sum(jnp.abs(fit.error), axis=-1) / (batch.action.shape[-1] if self.per_agent else 1)
+                novelty = jnp.sum(jnp.abs(error), axis=-1) / (batch.action.shape[-1] if self.per_agent else 1)
         bonus = jax.lax.stop_gradient(state.weight.value * novelty * batch.played)
         blend = self.soft_update
-        soft = jax.tree.map(lambda new, old: (1 - blend) * old + blend * new, values.online.policy, state.soft)
+        soft = jax.tree.map(lambda new, old: (1 - blend) * old + blend * new, next_phi, state.soft)
         weight = self.weight.advance(state.weight, env_steps)
         return ValueCuriosityState(values, soft, predictor, predictor_optimiser, weight), bonus, report
+
+    def unbent(self, state: ValueCuriosityState) -> PyTree | None:
+        joint = isinstance(self.loss, CentralTD)  # a critic of all, by which no agent could act
+        return state.values.online.policy if isinstance(state.values, ValueState) and not joint else None
 
     def _predict(
         self, state: ValueCuriosityState, batch: Lanes, actors: Actors

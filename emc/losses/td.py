@@ -31,7 +31,7 @@ class TD(ValueLoss):
         self, actors: Actors, mixer: Mixer, online: Seen, target: Seen, batch: Lanes, reward: Float[Array, "M W"], gamma: float
     ) -> Fit:
         chosen = mix_now(mixer, online, batch)
-        after = mix_after(mixer, target, batch, online if self.double_q else target)
+        after = mix_after(mixer, target, batch, actors.decider(online) if self.double_q else target)
         error = chosen.q - targets(reward, after, batch, gamma, self.td_lambda)
         return Fit(error**2, chosen.q, error, chosen.regulariser)
 

@@ -23,7 +23,7 @@ from emc.lanes import Lanes, along, fold
 from emc.names import SMALLEST, check_number, check_size
 from emc.nets import GRU, MLP, Linear, Trunk
 from emc.optimisers import adam, descend, init_optimiser
-from emc.parts import Metrics, Policy, Seen, Step
+from emc.parts import Found, Metrics, Policy, Seen, Step
 from emc.policies.recurrent import by_agent, histories
 from emc.types import UNAVAILABLE, EnvSpec, Episodes, Unroll, masked_mean
 
@@ -159,7 +159,7 @@ class Maven(Policy):
         loss, right = masked_mean(surprise, ends), masked_mean(right, ends)
         return self.information_weight * loss, {"latent_cross_entropy": loss, "latent_guessed": right}
 
-    def learn(self, state: MavenState, batch: Lanes, env_steps: Int[Array, ""]) -> tuple[MavenState, Metrics]:
+    def learn(self, state: MavenState, batch: Lanes, found: Found, gamma: float, env_steps: Int[Array, ""]) -> tuple[MavenState, Metrics]:
         """Nothing; say how decided the latent policy is."""
         chance = along(
             lambda _, __, net, states: jax.nn.log_softmax(net(states[:-1]), axis=-1), batch, (), fixed=state.net, data=batch.state

@@ -38,7 +38,7 @@ from emc.mixers.qmix import MonotoneNet
 from emc.names import SMALLEST, check_number, check_size
 from emc.nets import MLP, Linear, Trunk
 from emc.optimisers import descend, init_optimiser, rmsprop
-from emc.parts import Metrics, Policy, Seen, Step
+from emc.parts import Found, Metrics, Policy, Seen, Step
 from emc.policies.action_encoder import ActionEncoder, prediction_loss
 from emc.policies.exploration import epsilon_greedy, greedy
 from emc.policies.recurrent import by_agent, histories, no_context
@@ -233,7 +233,7 @@ class Rode(Policy):
         shifts = [slice(shift, shift + x.shape[0]) for shift in range(self.interval)]
         return sum((padded[s] * (same[s] == batch.episode) for s in shifts), jnp.zeros(x.shape))
 
-    def learn(self, state: RodeState, batch: Lanes, env_steps: Int[Array, ""]) -> tuple[RodeState, Metrics]:
+    def learn(self, state: RodeState, batch: Lanes, found: Found, gamma: float, env_steps: Int[Array, ""]) -> tuple[RodeState, Metrics]:
         """Learn what actions do until it is time to form roles."""
         due = env_steps > self.switch_at
         zero = jnp.zeros(())

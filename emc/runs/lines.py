@@ -55,6 +55,11 @@ def eval_line(reading: Reading, outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def unbent_metrics(outcome: Outcome) -> dict[str, float]:
+    """How the agents do that curiosity learnt without its bonus (phi), tested greedily as often as the policy."""
+    return {"phi_test_return": float(np.mean(outcome.episode_return)), "phi_test_win_rate": float(np.mean(outcome.won))}
+
+
 def map_line(reading: Reading) -> dict[str, Any]:
     """Where agents went and what was novel since the last snapshot."""
     maps = {name: np.asarray(value).tolist() for name, value in vars(reading.maps).items()}

@@ -31,7 +31,7 @@ from emc.files import is_there
 from emc.runs.config import RunConfig, from_json, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.jsonl import Prefix
-from emc.runs.lines import Reading, eval_line, map_line, summary, train_line
+from emc.runs.lines import Reading, eval_line, map_line, summary, train_line, unbent_metrics
 from emc.runs.machine import describe_machine, differences
 from emc.runs.reading import END, LOST, MAPS, METRICS, SPEED, last_lines
 from emc.runs.restoring import SNAPSHOTS, Progress, is_resumable, restored
@@ -307,9 +307,11 @@ class _Session:
 
     def _evaluate(self, state: TrainState, progress: Progress) -> tuple[TrainState, Progress]:
         outcomes = self._by_seed(self.program.evaluate(state, progress.evaluations))
+        others = self.program.evaluate_beside(state, progress.evaluations)
+        beside = None if others is None else [unbent_metrics(outcome) for outcome in self._by_seed(others)]
         readings = self._readings(state)
         tests = [eval_line(reading, outcome) for reading, outcome in zip(readings, outcomes, strict=True)]
-        state, progress = self._log(state, progress, tests)
+        state, progress = self._log(state, progress, tests, beside)
         steps = _steps(state)
         speed = {"steps": steps, "seconds": time.monotonic() - self.began, "steps_since_start": steps - self.first_steps}
         self.run.append([speed], SPEED)
@@ -325,10 +327,13 @@ class _Session:
         self.run.append([map_line(reading) for reading in self._readings(state)], MAPS)
         return eqx.tree_at(lambda s: s.maps, state, jax.tree.map(jnp.zeros_like, state.maps))
 
-    def _log(self, state: TrainState, progress: Progress, tests: list[dict[str, Any]]) -> tuple[TrainState, Progress]:
-        """Write what training was like since the last line, and the given tests."""
+    def _log(
+        self, state: TrainState, progress: Progress, tests: list[dict[str, Any]], beside: list[dict[str, float]] | None = None
+    ) -> tuple[TrainState, Progress]:
+        """Write what training was like since the last line, what was found beside it, and the given tests."""
         readings = self._readings(state)
-        lines = [train_line(reading, self.config.method) for reading in readings] + tests
+        more = beside or [{} for _ in readings]
+        lines = [train_line(reading, self.config.method) | found for reading, found in zip(readings, more, strict=True)] + tests
         kept = [line for line in lines if line["seed"] not in progress.done]
         self.run.append(sorted(kept, key=lambda line: self.config.seeds.index(line["seed"])))
         self.latest = self.latest | summary(lines)

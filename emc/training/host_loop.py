@@ -21,7 +21,7 @@ from emc.envs.workers import Failure, Workers
 from emc.errors import RunError, UserError
 from emc.methods import Method
 from emc.parts import Actors
-from emc.training.learner import actors_of
+from emc.training.learner import actors_of, tested, unbent
 from emc.training.loop import Budget, TrainState, absorb, check_cadence, init, iteration_keys, updates_due
 from emc.training.packing import blank_episodes
 from emc.training.rollout import Outcome, begin, decide
@@ -66,9 +66,17 @@ class HostProgram:
 
     def evaluate(self, state: TrainState, evaluation: int) -> Outcome:
         """Greedy test episodes, their randomness set by the seed and the number of the evaluation."""
-        key = jax.random.fold_in(state.test_key, evaluation)
+        return self._test(tested(self.method, state.learner), state, jax.random.fold_in(state.test_key, evaluation))
+
+    def evaluate_beside(self, state: TrainState, evaluation: int) -> Outcome | None:
+        """The same by agents that learnt without a bonus, where there are such beside those that are tested."""
+        others = unbent(self.method, state.learner)
+        key = jax.random.fold_in(jax.random.fold_in(state.test_key, evaluation), 1)
+        return None if others is None else self._test(others, state, key)
+
+    def _test(self, actors: Actors, state: TrainState, key: PRNGKeyArray) -> Outcome:
         try:
-            return self._play(actors_of(self.method, state.learner), key, jnp.zeros(()), self.budget.test_episodes)[1]
+            return self._play(actors, key, jnp.zeros(()), self.budget.test_episodes)[1]
         except WorkersFailed as failed:
             raise WorkersFailed(str(failed), state) from None
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from emc.lanes import Lanes, lay_episodes, layout_for
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.methods import Method
-from emc.parts import Actors, Fit, Metrics, Seen
+from emc.parts import Actors, Fit, Found, Metrics, Seen
 from emc.types import EnvSpec, Episodes, masked_mean
 
 
@@ -67,6 +67,17 @@ def actors_of(method: Method, state: LearnerState) -> Actors:
     return Actors(method.policy, state.values.online.policy, state.policy)
 
 
+def tested(method: Method, state: LearnerState) -> Actors:
+    """The agents that are tested and kept."""
+    return method.policy.tested(state.values.online.policy, state.policy)
+
+
+def unbent(method: Method, state: LearnerState) -> Actors | None:
+    """The agents that curiosity has learnt from the extrinsic reward alone, if there are any beside those that are tested."""
+    net = method.curiosity.unbent(state.curiosity)
+    return None if net is None else method.policy.tested(net, state.policy)
+
+
 def update(method: Method, state: LearnerState, batch: Episodes, env_steps: Int[Array, ""]) -> tuple[LearnerState, Lesson]:
     """One gradient step on a batch of padded episodes; the lesson's bonus is padded too."""
     agents, actions = batch.available.shape[-2:]
@@ -82,7 +93,7 @@ def learn(method: Method, state: LearnerState, batch: Lanes, env_steps: Int[Arra
     curiosity, bonus, curiosity_metrics = method.curiosity.learn(state.curiosity, batch, actors, method.gamma, env_steps)
     memory, recalled = method.memory.recall(state.memory, batch, method.gamma)
 
-    reward = batch.reward + bonus
+    reward = batch.reward + bonus if method.policy.takes_bonus else batch.reward
 
     def beside_the_fit(online: Seen, target: Seen, fit: Fit) -> tuple[Float[Array, ""], Metrics]:
         gap = (recalled.target[..., None] - fit.q) * recalled.known[..., None]  # a miss costs nothing but counts in the mean
@@ -91,7 +102,8 @@ def learn(method: Method, state: LearnerState, batch: Lanes, env_steps: Int[Arra
         return auxiliary + memory_loss, report | ({"memory_loss": memory_loss} if method.memory.loss_weight else {})
 
     values, fit, metrics = value_function(method).update(state.values, batch, reward, actors, beside_the_fit)
-    policy, policy_metrics = method.policy.learn(state.policy, batch, env_steps)
+    found = Found(state.values.online.policy, bonus, fit.q - fit.error)
+    policy, policy_metrics = method.policy.learn(state.policy, batch, jax.lax.stop_gradient(found), method.gamma, env_steps)
     values = values.copied(method.policy.turned(state.policy, policy))
     played = batch.played
     metrics |= policy_metrics | curiosity_metrics

@@ -23,7 +23,7 @@ from emc.lanes import Lanes, fold
 from emc.methods import Method
 from emc.names import check_size
 from emc.parts import Metrics
-from emc.training.learner import LearnerState, Lesson, actors_of, init_learner, learn, observe
+from emc.training.learner import LearnerState, Lesson, actors_of, init_learner, learn, observe, tested, unbent
 from emc.training.replay import Replay
 from emc.training.rollout import Outcome, play
 from emc.types import EnvSpec, Episodes
@@ -234,7 +234,13 @@ def _wonder(env: Described, maps: Maps, batch: Lanes, lesson: Lesson) -> Maps:
 
 def evaluate(method: Method, env: Environment, learner: LearnerState, key: PRNGKeyArray, episodes: int) -> Outcome:
     """Complete greedy episodes."""
-    return play(env, actors_of(method, learner), key, jnp.zeros(()), episodes)[1]
+    return play(env, tested(method, learner), key, jnp.zeros(()), episodes)[1]
+
+
+def evaluate_beside(method: Method, env: Environment, learner: LearnerState, key: PRNGKeyArray, episodes: int) -> Outcome | None:
+    """The same by agents that learnt without a bonus, where there are such beside those that are tested."""
+    others = unbent(method, learner)
+    return None if others is None else play(env, others, jax.random.fold_in(key, 1), jnp.zeros(()), episodes)[1]
 
 
 class Loop(Protocol):
@@ -243,6 +249,7 @@ class Loop(Protocol):
     def init(self) -> TrainState: ...
     def advance(self, state: TrainState, iteration: int, iterations: int) -> TrainState: ...
     def evaluate(self, state: TrainState, evaluation: int) -> Outcome: ...
+    def evaluate_beside(self, state: TrainState, evaluation: int) -> Outcome | None: ...
     def failures(self) -> list[str]: ...
     def close(self) -> None: ...
 
@@ -253,7 +260,9 @@ class Program:
     def __init__(self, method: Method, budget: Budget, env: Environment, seeds: tuple[int, ...]):
         check_cadence(method, budget)
         self.env, self.seeds = env, seeds
-        self._init, self._advance, self._evaluate = _compiled(method, budget.parallel_envs, budget.test_episodes, len(seeds) > 1)
+        self._init, self._advance, self._evaluate, self._beside = _compiled(
+            method, budget.parallel_envs, budget.test_episodes, len(seeds) > 1
+        )
 
     def init(self) -> TrainState:
         """The state before the first step."""
@@ -268,6 +277,10 @@ class Program:
         """Greedy test episodes, their randomness set by the seed and the number of the evaluation."""
         return self._evaluate(self.env, (state.learner, state.test_key), evaluation)
 
+    def evaluate_beside(self, state: TrainState, evaluation: int) -> Outcome | None:
+        """The same by agents that learnt without a bonus, where there are such beside those that are tested."""
+        return self._beside(self.env, (state.learner, state.test_key), evaluation)
+
     def failures(self) -> list[str]:
         """None: there is nothing outside the program that could fail."""
         return []
@@ -280,11 +293,14 @@ class Program:
 def _compiled(method: Method, parallel_envs: int, test_episodes: int, many: bool) -> tuple[Callable[..., Any], ...]:
     """Functions to start, advance and test; the environment is an argument, so one compilation serves a sweep over its numbers."""
 
-    def test(env: Environment, state: tuple[LearnerState, PRNGKeyArray], evaluation: Int[Array, ""]) -> Outcome:
+    def test(
+        evaluate: Callable[..., Any], env: Environment, state: tuple[LearnerState, PRNGKeyArray], evaluation: Int[Array, ""]
+    ) -> Outcome | None:
         learner, key = state
         return evaluate(method, env, learner, jax.random.fold_in(key, evaluation), test_episodes)
 
     across = jax.vmap if many else lambda function, in_axes: function
     start = across(functools.partial(init, method), in_axes=(None, 0))
     go_on = across(functools.partial(advance, method, parallel_envs), in_axes=(None, 0, None, None))
-    return jax.jit(start), jax.jit(go_on, donate_argnums=1), jax.jit(across(test, in_axes=(None, 0, None)))
+    tests = (jax.jit(across(functools.partial(test, one), in_axes=(None, 0, None))) for one in (evaluate, evaluate_beside))
+    return jax.jit(start), jax.jit(go_on, donate_argnums=1), *tests

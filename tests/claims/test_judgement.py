@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emc.claims import Arm, Claim, Evidence, Panel, Sample, Verdict, VerdictKind
-from emc.claims.judgement import ahead, all_of, along_the_way, any_of, comparable, fails, sooner, wins
+from emc.claims.judgement import ahead, all_of, along_the_way, any_of, comparable, fails, not_behind, sooner, wins
 from emc.claims.places import EARLY, LATE, MIDDLE, alike, evenness, paid_in, time_in
 from emc.commands.training import configure
 from emc.report.curves import Curve
@@ -79,6 +79,23 @@ def test_ahead_needs_more_than_chance() -> None:
     assert kind(ahead("grid", "vdn", "emc-vdn")(clear)) is FAILS
     assert kind(ahead("grid", "emc-vdn", "vdn")(evidence(emc_vdn=(1.0, 0.9, 0.2), vdn=(0.1, 0.0, 0.3)))) is UNKNOWN
     assert kind(ahead("grid", "emc-vdn", "vdn")(evidence(emc_vdn=(1.0, 1.0, 1.0), vdn=(1.0, 1.0, 1.0)))) is UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"),
+    [
+        ((1.0,) * 5, (0.0,) * 5, HOLDS),
+        ((0.5, 0.4, 0.6, 0.5, 0.5), (0.5, 0.6, 0.4, 0.5, 0.5), HOLDS),
+        ((0.0,) * 5, (0.9, 0.8, 0.7, 1.0, 1.0), FAILS),
+        ((0.0,) * 3, (0.9, 0.8, 0.7), FAILS),  # three are enough to see who is behind
+        ((1.0,) * 3, (0.0,) * 3, UNKNOWN),  # and too few to say that nobody is
+        ((1.0,) * 5, (1.0, 1.0), UNKNOWN),
+    ],
+)
+def test_not_behind_holds_where_enough_seeds_show_no_other_ahead(
+    ours: Sequence[float], theirs: Sequence[float], verdict: VerdictKind
+) -> None:
+    assert kind(not_behind("grid", "emc-vdn", "vdn")(evidence(emc_vdn=ours, vdn=theirs))) is verdict
 
 
 def test_ahead_may_be_asked_of_speed() -> None:

@@ -18,10 +18,11 @@ from emc.envs import Gridworld
 from emc.envs.gridworld import MOVES as STEPS_OF_MOVES
 from emc.envs.predator_prey import PredatorPrey
 from emc.errors import UserError
+from emc.lanes import Lanes
 from emc.methods import Method
 from emc.mixers import QMIX
 from emc.nets import Trunk
-from emc.parts import Actors, Nets, Seen
+from emc.parts import Actors, Found, Nets, Seen
 from emc.policies import Rode
 from emc.policies.action_encoder import ActionEncoder, prediction_loss
 from emc.policies.exploration import act_greedily
@@ -327,7 +328,13 @@ def test_the_encoder_is_judged_by_the_next_observation_and_the_reward_of_played_
     assert_trees_close(judge(encoder, laid(stretched(BATCH, 3), 3)), (loss, gradient), 1e-4)
 
 
-learn = quick(lambda state, env_steps: POLICY.learn(state, laid(BATCH, 3), env_steps))
+def learn_from(state: Any, lanes: Lanes, env_steps: jax.Array) -> Any:
+    """A step of RODE, which reads nothing of what the team's value found."""
+    nothing = jnp.zeros_like(lanes.reward)
+    return POLICY.learn(state, lanes, Found((), nothing, nothing[..., None]), 0.99, env_steps)
+
+
+learn = quick(lambda state, env_steps: learn_from(state, laid(BATCH, 3), env_steps))
 
 
 def test_the_encoder_learns_until_the_switch_and_rests_afterwards() -> None:
@@ -351,7 +358,7 @@ def test_the_encoder_learns_until_the_switch_and_rests_afterwards() -> None:
 def test_seeds_side_by_side_learn_and_form_roles_each_at_its_own_time() -> None:
     states = [fresh_state(), dataclasses.replace(fresh_state(), encoder=filled(lambda key: ActionEncoder.init(key, SPEC, 5, 4, 3), 8))]
     for steps in ([50, 100], [100, 101], [101, 130]):
-        together, report = quick(jax.vmap(POLICY.learn, in_axes=(0, None, 0)))(
+        together, report = quick(jax.vmap(learn_from, in_axes=(0, None, 0)))(
             jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), laid(BATCH, 3), jnp.array(steps)
         )
         alone = [learn(state, jnp.int32(now)) for state, now in zip(states, steps, strict=True)]

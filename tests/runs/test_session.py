@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emc.curiosity import ValueCuriosity
 from emc.display import PlainDisplay
 from emc.envs import make_env
 from emc.errors import RunError, UserError
@@ -48,6 +49,18 @@ def test_a_run_ends_when_every_seed_has_had_its_budget_and_tests_all_at_the_end(
         assert max(gaps) <= BUDGET.evaluate_every + ENV.spec.episode_limit
     assert all(len(line["won"]) == BUDGET.test_episodes for line in lines if line["kind"] == "eval")
     assert [line["reason"] for line in read_metrics(run.path / END)] == ["budget"]
+
+
+def test_values_that_curiosity_learns_without_its_bonus_are_tested_beside_the_policy(tmp_path: Path) -> None:
+    budget = Budget(steps=60, evaluate_every=40, test_episodes=2, log_every=15)
+    curious = dataclasses.replace(SMALL, curiosity=ValueCuriosity())
+    lines = read_metrics(start(config(method=curious, budget=budget, seeds=(0,)), tmp_path).path / "metrics.jsonl")
+    tested = [line["steps"] for line in lines if "phi_test_return" in line]
+    assert tested == [line["steps"] for line in lines if line["kind"] == "eval"]
+    assert len(tested) < sum(line["kind"] == "train" for line in lines)
+    assert all(0.0 <= line["phi_test_win_rate"] <= 1.0 for line in lines if line["steps"] in tested and line["kind"] == "train")
+    plain = read_metrics(start(config(budget=budget, seeds=(0,)), tmp_path).path / "metrics.jsonl")
+    assert not any("phi_test_return" in line for line in plain)
 
 
 def test_a_seed_that_waits_for_the_others_says_no_more(tmp_path: Path) -> None:

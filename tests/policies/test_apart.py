@@ -1,0 +1,198 @@
+"""The bonus apart from the policy: scales, mixtures, arms and iota's targets by hand, and a policy that the bonus cannot bend."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from emc.curiosity import RND, ValueCuriosity
+from emc.envs.gridworld import Gridworld
+from emc.errors import UserError
+from emc.interop import to_torch
+from emc.methods import METHODS, make_method
+from emc.parts import Actors, Found
+from emc.policies import Apart, RecurrentQ
+from emc.policies.apart import ApartState, Scale
+from emc.training import learner as learning
+from emc.training.loop import Budget, Program
+from tests.twins import SPEC, agent_values, bits, filled, laid, quick, random_episodes
+
+GAMMA = 0.9
+POLICY = Apart(hidden=4, weights=(0.0, 0.5, 3.0), window=6)
+LENGTHS, CUT = [4, 2, 3], [True, False, False]
+ARMS = np.array([2, 0, 1])
+BATCH = dataclasses.replace(
+    random_episodes(0, LENGTHS, CUT), choice=jnp.asarray(np.broadcast_to(ARMS[:, None], (3, SPEC.episode_limit)), jnp.int8)
+)
+BONUS = np.abs(np.random.default_rng(5).normal(size=BATCH.reward.shape)) * np.asarray(BATCH.played)
+
+
+def start(rewarded: bool = True) -> ApartState:
+    state = POLICY.init(jax.random.key(0), SPEC)
+    online = filled(lambda key: POLICY.init_net(key, SPEC), 1)
+    target = filled(lambda key: POLICY.init_net(key, SPEC), 2)
+    values = dataclasses.replace(
+        state.values,
+        online=dataclasses.replace(state.values.online, policy=online),
+        target=dataclasses.replace(state.values.target, policy=target),
+    )
+    scale = Scale(jnp.asarray(0.5), jnp.asarray(4.25), jnp.asarray(1.0))  # a deviation of 2
+    return dataclasses.replace(state, values=values, rewarded=jnp.asarray(rewarded), target=scale)
+
+
+def test_a_scale_is_the_deviation_of_what_was_seen_lately() -> None:
+    rng, scale, rate = np.random.default_rng(0), Scale.unknown(), 0.25
+    assert float(scale.deviation) == 0.0
+    mean = square = mass = 0.0
+    for _ in range(5):
+        values, mask = rng.normal(3.0, 2.0, (4, 2)), rng.random((4, 2)) < 0.7
+        mask[0, 0] = True
+        scale = scale.seeing(jnp.asarray(values, jnp.float32), jnp.asarray(mask), rate)
+        seen = values[mask]
+        mean, square, mass = (1 - rate) * mean + rate * seen.mean(), (1 - rate) * square + rate * (seen**2).mean(), (1 - rate) * mass + rate
+        assert float(scale.deviation) == pytest.approx(np.sqrt(square / mass - (mean / mass) ** 2), rel=1e-4)
+    assert float(Scale.unknown().seeing(jnp.full((4, 2), 7.0), jnp.ones((4, 2), bool), 0.01).deviation) == pytest.approx(0.0, abs=1e-2)
+
+
+@pytest.mark.parametrize("rewarded", [True, False])
+def test_iota_learns_the_bonus_on_its_scale_with_next_actions_of_the_episodes_own_mixture(rewarded: bool) -> None:
+    state, phi = start(rewarded), filled(lambda key: POLICY.init_net(key, SPEC), 3)
+
+    @quick
+    def learn(state: ApartState, phi: Any) -> Any:
+        lanes = laid(BATCH, 2, POLICY)
+        padded = jnp.asarray(np.pad(BONUS, ((0, 1), (0, 1))), jnp.float32)
+        bonus = jnp.where(lanes.played, padded[jnp.minimum(lanes.episode, 3), lanes.time], 0.0)
+        return POLICY.learn(state, lanes, Found(phi, bonus, jnp.ones_like(bonus)[..., None] * lanes.time[..., None]), GAMMA, jnp.int32(0))
+
+    after, report = learn(state, phi)
+    q_phi, q, q_target = (agent_values(to_torch(net), BATCH) for net in (phi, state.values.online.policy, state.values.target.policy))
+    s_e = 2.0 if rewarded else 1.0
+    played, sums = np.asarray(BATCH.played), np.zeros_like(BONUS)
+    for t in reversed(range(BONUS.shape[1])):
+        later = sums[:, t + 1] if t + 1 < BONUS.shape[1] else 0.0
+        sums[:, t] = np.where(played[:, t], BONUS[:, t] + GAMMA * later, 0.0)
+    s_i = sums[played].std()
+    assert float(report["apart_bonus_scale"]) == pytest.approx(s_i, rel=1e-4)
+    errors = []
+    for b, t in zip(*np.nonzero(played), strict=True):
+        chosen = after_value = 0.0
+        for i in range(SPEC.n_agents):
+            chosen += q[b, t, i, int(BATCH.action[b, t, i])]
+            mixed = q_phi[b, t + 1, i] / s_e + POLICY.weights[ARMS[b]] * q[b, t + 1, i]
+            possible = np.flatnonzero(np.asarray(BATCH.available[b, t + 1, i]))
+            after_value += q_target[b, t + 1, i, max(possible, key=lambda a: mixed[a])] if len(possible) else 0.0
+        errors.append(chosen - BONUS[b, t] / s_i - GAMMA * (not bool(BATCH.terminated[b, t])) * after_value)
+    assert float(report["apart_td_error"]) == pytest.approx(np.mean(np.abs(errors)), rel=1e-4)
+    assert float(report["apart_loss"]) == pytest.approx(np.mean(np.square(errors)), rel=1e-4)
+    assert bool(after.rewarded)  # this batch has rewards
+    assert float(after.target.mass) == pytest.approx(0.99 * 1.0 + 0.01)
+    assert after.values.updates == 1
+
+
+def test_an_episode_is_played_by_the_mixture_of_its_arm() -> None:
+    state, phi = start(), filled(lambda key: POLICY.init_net(key, SPEC), 3)
+    carry = POLICY.begin(phi, state, BATCH.state[0, 0], jax.random.key(0), SPEC)
+    for arm, weight in enumerate(POLICY.weights):
+        step = POLICY.step(
+            phi,
+            state,
+            dataclasses.replace(carry, arm=jnp.int32(arm)),
+            BATCH.obs[0, 0],
+            BATCH.available[0, 0],
+            jnp.full(SPEC.n_agents, -1),
+            jax.random.key(1),
+            jnp.zeros(()),
+        )
+        earned, discovered = (agent_values(to_torch(net), BATCH)[0, 0] for net in (phi, state.values.online.policy))
+        np.testing.assert_allclose(np.asarray(step.q), earned / 2.0 + weight * discovered, rtol=1e-4, atol=1e-5)
+        assert int(step.choice) == arm
+    actors = POLICY.tested(phi, state)
+    assert (actors.policy, bits(actors.net)) == (RecurrentQ(hidden=4), bits(phi))
+
+
+def test_the_arm_that_earned_most_lately_is_played_half_of_the_time_and_any_other_the_rest() -> None:
+    state, phi = start(), filled(lambda key: POLICY.init_net(key, SPEC), 3)
+    fresh = jax.tree.map(lambda x: x[:3], BATCH)
+    for arms, returns in (([0, 1, 2], [9.0, 9.0, 9.0]), ([0, 1, 2], [0.0, 4.0, 1.0]), ([0, 0, 1], [2.0, 2.0, 0.0])):
+        reward = jnp.zeros_like(fresh.reward).at[:, 0].set(jnp.asarray(returns))
+        choice = jnp.asarray(np.broadcast_to(np.array(arms)[:, None], fresh.choice.shape), jnp.int8)
+        state = POLICY.observe(state, dataclasses.replace(fresh, reward=reward, choice=choice))
+    # The window holds six: arm 0 earned 0, 2, 2, arm 1 earned 4 and 0, arm 2 earned 1; the scale is 2.
+    expected = [4 / 3 / 2 + np.sqrt(1 / 3), 2 / 2 + np.sqrt(1 / 2), 1 / 2 + 1]
+    np.testing.assert_allclose(np.asarray(POLICY.promise(state)), expected, rtol=1e-6)
+    begin = jax.vmap(lambda key: POLICY.begin(phi, state, BATCH.state[0, 0], key, SPEC).arm)
+    shares = np.bincount(np.asarray(begin(jax.random.split(jax.random.key(0), 3_000))), minlength=3) / 3_000
+    np.testing.assert_allclose(shares, [1 / 6, 1 / 6 + 1 / 2, 1 / 6], atol=0.03)
+    untried = POLICY.init(jax.random.key(0), SPEC)
+    assert np.all(np.isinf(np.asarray(POLICY.promise(untried))))
+
+
+def test_more_fresh_episodes_than_the_window_holds_leave_the_last_of_them() -> None:
+    policy = dataclasses.replace(POLICY, window=2)
+    state = policy.observe(policy.init(jax.random.key(0), SPEC), BATCH)
+    assert sorted(np.asarray(state.arms.arm).tolist()) == [0, 1]
+    np.testing.assert_allclose(
+        sorted(np.asarray(state.arms.episode_return)), sorted(np.sum(np.asarray(BATCH.reward)[1:], axis=1)), rtol=1e-6
+    )
+
+
+def test_the_bonus_does_not_touch_the_agents_that_are_tested() -> None:
+    """The same batch with curiosity a thousand times as strong: iota and the mixture differ, phi does not."""
+    batch = jax.tree.map(lambda *x: jnp.concatenate(x), BATCH, BATCH)
+    after = {}
+    for scale in (1.0, 1_000.0):
+        curiosity = ValueCuriosity(own_values=False, target_scale=scale)
+        method = dataclasses.replace(METHODS["emc-apart-vdn"].method, policy=POLICY, curiosity=curiosity)
+        learner = learning.init_learner(method, SPEC, jax.random.key(0))
+        after[scale], lesson = quick(lambda learner, batch, method=method: learning.update(method, learner, batch, jnp.int32(0)))(
+            learner, batch
+        )
+        assert float(jnp.sum(lesson.bonus)) > 0
+        assert learning.unbent(method, learner) is None
+        assert isinstance(learning.tested(method, learner).policy, RecurrentQ)
+    assert bits(after[1.0].values.online) == bits(after[1_000.0].values.online)
+    assert bits(after[1.0].policy.bonus) != bits(after[1_000.0].policy.bonus)
+
+
+def test_curiosity_about_the_policys_own_agents_starts_like_one_with_values_of_its_own() -> None:
+    agents = filled(lambda key: POLICY.init_net(key, SPEC), 3)
+    lanes = laid(BATCH, 2, POLICY)
+    actors = Actors(RecurrentQ(hidden=4), filled(lambda key: POLICY.init_net(key, SPEC), 4), ())
+    found = {}
+    for own in (True, False):
+        curiosity = ValueCuriosity(own_values=own)
+        state = curiosity.init(jax.random.key(0), SPEC, RecurrentQ(hidden=4), agents)
+        found[own] = quick(lambda state, curiosity=curiosity: curiosity.learn(state, lanes, actors, GAMMA, jnp.int32(0)))(state)
+        assert (curiosity.unbent(state) is not None) == own
+    np.testing.assert_allclose(np.asarray(found[True][1]), np.asarray(found[False][1]), rtol=1e-6)
+    expected = jax.tree.map(lambda old, new: 0.995 * old + 0.005 * new, agents, actors.net)
+    for one, other in zip(jax.tree.leaves(found[False][0].soft), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5)
+    with pytest.raises(UserError, match=r"^curiosity\.own_values=False[^\n]*another novelty$"):
+        ValueCuriosity(own_values=False, novelty="td_error")
+
+
+def test_other_kinds_of_curiosity_can_be_kept_apart_too() -> None:
+    env = Gridworld(rows=5, columns=6, episode_limit=4)
+    small = {"batch_episodes": 2, "replay_episodes": 4, "policy": Apart(hidden=8)}
+    for curiosity in (RND(of="state", hidden=8), ValueCuriosity(own_values=False, novelty="change")):
+        program = Program(
+            dataclasses.replace(make_method("emc-apart-vdn"), curiosity=curiosity, **small), Budget(test_episodes=2), env, (0,)
+        )
+        state = program.advance(program.init(), 0, 4)
+        metrics = {name: float(total) for name, total in state.tally.metrics.items()}
+        assert all(np.isfinite(value) for value in metrics.values())
+        assert metrics["apart_loss"] > 0
+        assert program.evaluate_beside(state, 0) is None
+
+
+@pytest.mark.parametrize("weights", [(), (-1.0,), (float("nan"), 1.0)])
+def test_weights_that_make_no_sense_are_refused_in_one_line(weights: tuple[float, ...]) -> None:
+    with pytest.raises(UserError, match=r"^policy\.weights=[^\n]*0 only exploits$"):
+        Apart(weights=weights)
