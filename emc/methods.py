@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from emc.curiosity import RND, NoCuriosity, ValueCuriosity
+from emc.curiosity import RND, Counts, NoCuriosity, ValueCuriosity
 from emc.envs.battle import MAPS
 from emc.errors import UserError
 from emc.lanes import Layout, layout_for
@@ -151,6 +151,16 @@ METHODS: Mapping[str, Entry] = {
     "qplex-local": Entry(
         dataclasses.replace(EMC_QPLEX, curiosity=RND(of="history")), "QPLEX with curiosity about local histories", NOVELTY
     ),
+    "qplex-counts": Entry(
+        dataclasses.replace(EMC_QPLEX, curiosity=Counts()),
+        "QPLEX with curiosity about joint states seldom visited",
+        "Strehl and Littman, 2008",
+    ),
+    "qplex-emu": Entry(
+        dataclasses.replace(EMC_QPLEX, curiosity=NoCuriosity(), memory=EpisodicMemory(weight=0.0, incentive=True)),
+        "QPLEX with EMU's incentive towards states from which others have won; without its learnt embedding of states",
+        "Na et al., ICLR 2024",
+    ),
     "emc-vdn": Entry(EMC, "curiosity from predicting individual values, on VDN", NOVELTY),
     "emc-qmix": Entry(dataclasses.replace(EMC, mixer=QMIX()), "the same on QMIX", NOVELTY),
     "emc-qplex": Entry(EMC_QPLEX, "the same on QPLEX", NOVELTY),
@@ -217,7 +227,7 @@ def on_starcraft(name: str, method: Method) -> Method:
         changes["updates_per_episode"] = 2
     if name.startswith("emc") and name != "emc-wo-m":
         changes["memory"] = EpisodicMemory(weight=0.1)
-    if METHODS[name].paper == NOVELTY and name != "emc-wo-c":
+    if METHODS[name].paper != OURS and method.curiosity != NoCuriosity():
         changes["curiosity"] = dataclasses.replace(method.curiosity, weight=STARCRAFT_WEIGHT)
     return dataclasses.replace(method, **changes)
 
@@ -299,8 +309,8 @@ PARTS: Mapping[str, Mapping[str, object]] = {
     "loss": {"td": TD(), "weighted": Weighted(), "qtran": Qtran()},
     "optimiser": {"rmsprop": RMSprop(), "adam": Adam()},
     "mixer": {"independent": Independent(), "vdn": VDN(), "qmix": QMIX(), "qplex": TOY_QPLEX, "qplex-attention": AttentionQPLEX()},
-    "curiosity": {"none": NoCuriosity(), "value": ValueCuriosity(), "rnd": RND()},
-    "memory": {"none": NoMemory(), "episodic": EpisodicMemory()},
+    "curiosity": {"none": NoCuriosity(), "value": ValueCuriosity(), "rnd": RND(), "counts": Counts()},
+    "memory": {"none": NoMemory(), "episodic": EpisodicMemory(), "emu": EpisodicMemory(weight=0.0, incentive=True)},
     "replay": {"uniform": Uniform(), "prioritised": Prioritised()},
 }  # what `--mixer NAME`, `--curiosity NAME`, ... may put in place of a method's own part
 

@@ -192,11 +192,19 @@ class Mixer(Part):
         """The team's value at one moment."""
 
 
+class Prospect(eqx.Module):
+    """What is known of the states that steps led to, for an incentive."""
+
+    value: Float[Array, "M W"]  # H(s'); 0 where it is not known
+    share: Float[Array, "M W"]  # of visits that were followed by a win
+
+
 class Recollection(eqx.Module):
     """What the memory says about the transitions of a batch."""
 
     target: Float[Array, "M W"]  # r + gamma * H(s')
     known: Bool[Array, "M W"]  # whether H(s') was found
+    prospect: Prospect | None = None  # of a memory that pays for states from which others have won
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,8 +221,8 @@ class Memory(Part):
         """An empty memory."""
 
     @abc.abstractmethod
-    def observe(self, state: PyTree, fresh: Episodes, gamma: float) -> PyTree:
-        """Write the returns of freshly collected episodes (Eq. 6)."""
+    def observe(self, state: PyTree, fresh: Episodes, gamma: float, won: Bool[Array, " B"] | None = None) -> PyTree:
+        """Write the returns of freshly collected episodes (Eq. 6), of which some were won, if that is known."""
 
     @abc.abstractmethod
     def recall(self, state: PyTree, batch: Lanes, gamma: float) -> tuple[PyTree, Recollection]:
@@ -261,6 +269,10 @@ class Curiosity(Part):
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy, policy_net: PyTree) -> PyTree:
         """Fresh state; `policy_net` holds the initial weights of the agents."""
+
+    def observe(self, state: PyTree, fresh: Episodes) -> PyTree:
+        """See freshly collected episodes."""
+        return state
 
     def unbent(self, state: PyTree) -> PyTree | None:
         """Weights of agents that learn from the extrinsic reward alone, if it has such: they are tested beside the policy."""

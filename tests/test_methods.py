@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from emc.curiosity import RND, NoCuriosity, ValueCuriosity
+from emc.curiosity import RND, Counts, NoCuriosity, ValueCuriosity
 from emc.errors import UserError
 from emc.losses import TD, CentralTD, Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
@@ -71,6 +71,8 @@ RELEASED = {
     "emc-vdn": {"curiosity": TOY_CURIOSITY, "replay": PRIORITISED},
     "emc-qmix": {"mixer": QMIX(embed=32, hypernet=64), "curiosity": TOY_CURIOSITY, "replay": PRIORITISED},
     "emc-qplex": {"mixer": TOY_QPLEX, "curiosity": TOY_CURIOSITY, "replay": PRIORITISED},
+    "qplex-counts": {"mixer": TOY_QPLEX, "curiosity": Counts(DecayingWeight(0.2, 0.9, 5_000, 0.01)), "replay": PRIORITISED},
+    "qplex-emu": {"mixer": TOY_QPLEX, "memory": EpisodicMemory(weight=0.0, incentive=True), "replay": PRIORITISED},
     "emc-apart-vdn": APART,
     "emc-apart-qmix": APART | {"mixer": QMIX(embed=32, hypernet=64)},
     "emc-apart-qplex": APART | {"mixer": TOY_QPLEX},

@@ -1,7 +1,8 @@
 """What is novel: intrinsic rewards."""
 
+from emc.curiosity.counts import Counts
 from emc.curiosity.none import NoCuriosity
 from emc.curiosity.rnd import RND
 from emc.curiosity.value import ValueCuriosity
 
-__all__ = ["RND", "NoCuriosity", "ValueCuriosity"]
+__all__ = ["RND", "Counts", "NoCuriosity", "ValueCuriosity"]

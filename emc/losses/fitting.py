@@ -61,19 +61,22 @@ class ValueFunction(eqx.Module):
         self,
         state: ValueState,
         batch: Lanes,
-        reward: Float[Array, "M W"],
+        reward: Float[Array, "M W"] | Callable[[Seen], Float[Array, "M W"]],
         actors: Actors,
         extra_loss: Extra = nothing_else,
     ) -> tuple[ValueState, Fit, Metrics]:
         """One gradient step, then a hard copy to the target if one is due.
 
-        `actors` are the agents that act, by these weights or others; `extra_loss` is minimised too, and may report on itself.
+        `reward` may depend on what the target makes of the batch. `actors` are the agents that act, by these weights or others;
+        `extra_loss` is minimised too, and may report on itself.
         """
         target = jax.lax.stop_gradient(Seen(state.target, actors.unroll_with(state.target.policy, batch)))
 
+        rewards = jax.lax.stop_gradient(reward(target)) if callable(reward) else reward
+
         def objective(nets: Nets) -> tuple[Float[Array, ""], tuple[Fit, Metrics]]:
             online = Seen(nets, actors.unroll_with(nets.policy, batch))
-            fit = self.loss(actors, self.mixer, online, target, batch, reward, self.gamma)
+            fit = self.loss(actors, self.mixer, online, target, batch, rewards, self.gamma)
             loss = masked_mean(fit.loss, batch.played[..., None]) + _mean_regulariser(fit, batch)
             extra, report = extra_loss(online, target, fit)
             return loss + extra, (fit, report)

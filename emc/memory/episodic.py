@@ -23,19 +23,30 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal, final, get_args
+from typing import Any, Literal, final, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from emc.errors import UserError
 from emc.lanes import Lanes, along
 from emc.memory import index
-from emc.memory.statistics import Bounds, Means, begin_bounds, begin_means, visits_of, write_bounds, write_means
+from emc.memory.statistics import (
+    Bounds,
+    Means,
+    Wins,
+    begin_bounds,
+    begin_means,
+    begin_wins,
+    visits_of,
+    write_bounds,
+    write_means,
+    write_wins,
+)
 from emc.names import check_number, check_size, lookup
-from emc.parts import Memory, Metrics, Recollection
+from emc.parts import Memory, Metrics, Prospect, Recollection
 from emc.types import EnvSpec, Episodes
 
 Statistic = Literal["best", "mean", "bound"]
@@ -47,7 +58,7 @@ class Remembered(eqx.Module):
 
     projection: Float[Array, "S axis"]
     table: index.Table  # of H
-    statistic: tuple[()] | Means | Bounds = ()  # what it takes to keep H, beside H
+    statistic: tuple[()] | Means | Bounds | Wins = ()  # what it takes to keep H, beside H
 
 
 @final
@@ -64,10 +75,13 @@ class EpisodicMemory(Memory):
     radius: float = 2e-4
     write_cut_states: bool = False  # True: released code, the state at which a limit cut an episode is written with 0
     statistic: Statistic = "best"  # of the returns from a state; the paper's is the best
+    incentive: bool = False  # EMU's: what is missing to the best return is paid as far as visits have led to wins; reads the win flag
     pessimism: float = 1.0  # c of "bound": how many standard errors below what a joint action seems to be worth
 
     def __post_init__(self) -> None:
         lookup("statistic", self.statistic, dict.fromkeys(get_args(Statistic)))
+        if self.incentive and self.statistic != "best":
+            raise UserError(f"memory.incentive is paid for best returns, not for memory.statistic={self.statistic}: set one of the two")
         check_number("memory.pessimism", self.pessimism, "1 is usual, 0 believes every average", low=0.0)
         check_number("memory.weight", self.weight, "0 only watches", low=0.0)
         check_size("memory.capacity", self.capacity, "set it to 1 or more, or leave memory out (--memory none)", low=1)
@@ -86,14 +100,14 @@ class EpisodicMemory(Memory):
         table = index.empty(self.capacity, self.key_size)
         match self.statistic:
             case "best":
-                return Remembered(projection, table)
+                return Remembered(projection, table, begin_wins(table) if self.incentive else ())
             case "mean":
                 return Remembered(projection, table, begin_means(table))
             case "bound":
                 own = begin_bounds(table, jax.random.fold_in(key, 1), spec, 1 / math.sqrt(self.key_size))
                 return Remembered(projection, table, own)
 
-    def observe(self, state: Remembered, fresh: Episodes, gamma: float) -> Remembered:
+    def observe(self, state: Remembered, fresh: Episodes, gamma: float, won: Bool[Array, " B"] | None = None) -> Remembered:
         returns = jax.vmap(_discounted, in_axes=(0, None))(jnp.where(fresh.played, fresh.reward, 0.0), gamma)
         ended = jnp.any(fresh.terminated & fresh.played, axis=-1)
         moment, length = jnp.arange(fresh.state.shape[-2]), fresh.length[:, None]
@@ -104,20 +118,28 @@ class EpisodicMemory(Memory):
             keys, returns, known = (_in_a_row(x) for x in backwards)  # episode after episode, each from its end to its start
             return Remembered(state.projection, index.insert(state.table, keys, returns, known, self.radius))
         visits = visits_of(fresh, keys, returns, known, gamma)
+        if isinstance(own, Wins):
+            episodes_won = jnp.zeros(fresh.length.shape, bool) if won is None else won
+            each = jnp.repeat(episodes_won, keys.shape[1])
+            return Remembered(state.projection, *write_wins(state.table, own, visits, each, self.radius))
         if isinstance(own, Means):
             return Remembered(state.projection, *write_means(state.table, own, visits, self.radius))
         return Remembered(state.projection, *write_bounds(state.table, own, visits, self.radius, self.pessimism))
 
     def recall(self, state: Remembered, batch: Lanes, gamma: float) -> tuple[Remembered, Recollection]:
-        def look(weights: tuple[()], tracks: tuple[()], state: Remembered, data: tuple[Array, Array]) -> tuple[index.Match, Array]:
+        def look(weights: tuple[()], tracks: tuple[()], state: Remembered, data: tuple[Array, Array]) -> tuple[index.Match, Array, Any]:
             states, played = data
             match = index.lookup(state.table, _in_a_row(_keys(state, states[1:])), _in_a_row(played[:-1]), self.radius)
             found = jax.tree.map(lambda x: x.reshape(states[1:].shape[:2]), match)
-            return found, state.table.value[found.bucket, found.way]
+            own = state.statistic
+            share = own.wins[found.bucket, found.way] / own.visits[found.bucket, found.way] if isinstance(own, Wins) else ()
+            return found, state.table.value[found.bucket, found.way], share
 
-        match, value = along(look, batch, (), fixed=state, data=(batch.state, batch.played))
+        match, value, share = along(look, batch, (), fixed=state, data=(batch.state, batch.played))
         target = jnp.where(match.found, batch.reward + gamma * value, 0.0)  # Eq. 7
-        return Remembered(state.projection, index.refresh(state.table, match), state.statistic), Recollection(target, match.found)
+        paying = isinstance(state.statistic, Wins)
+        prospect = Prospect(*(jnp.where(match.found, x, 0.0) for x in (value, share))) if paying else None
+        return Remembered(state.projection, index.refresh(state.table, match), state.statistic), Recollection(target, match.found, prospect)
 
     def metrics(self, state: Remembered) -> Metrics:
         table, own = state.table, state.statistic

@@ -6,7 +6,7 @@ import dataclasses
 from typing import final
 
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from emc.lanes import Lanes
 from emc.parts import Memory, Metrics, Recollection
@@ -25,7 +25,7 @@ class NoMemory(Memory):
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> PyTree:
         return ()
 
-    def observe(self, state: PyTree, fresh: Episodes, gamma: float) -> PyTree:
+    def observe(self, state: PyTree, fresh: Episodes, gamma: float, won: Bool[Array, " B"] | None = None) -> PyTree:
         return state
 
     def recall(self, state: PyTree, batch: Lanes, gamma: float) -> tuple[PyTree, Recollection]:

@@ -65,6 +65,18 @@ class Bounds(eqx.Module):
     recurrences: Float[Array, ""]
 
 
+class Wins(eqx.Module):
+    """How often each state was visited, and how often in an episode that was won."""
+
+    visits: Int[Array, "bucket way"]
+    wins: Int[Array, "bucket way"]
+
+
+def begin_wins(table: index.Table) -> Wins:
+    """Nothing visited yet."""
+    return Wins(*(jnp.zeros(table.value.shape, jnp.int32) for _ in range(2)))
+
+
 def begin_means(table: index.Table) -> Means:
     """Nothing visited yet."""
     return Means(jnp.zeros(table.value.shape, jnp.int32))
@@ -87,6 +99,23 @@ def begin_bounds(table: index.Table, key: PRNGKeyArray, spec: EnvSpec, scale: fl
         squares=jnp.zeros(()),
         recurrences=jnp.zeros(()),
     )
+
+
+def write_wins(table: index.Table, wins: Wins, visits: Visits, won: Bool[Array, " n"], radius: float) -> tuple[index.Table, Wins]:
+    """Write visits one after the other: the best return, as ever, and whether an episode was won that came by."""
+    order, count = index.in_order(visits.key, visits.wanted)
+    visits, won = jax.tree.map(lambda x: x[order], (visits, won))
+    around = index.neighbourhood(table, visits.key, radius)
+
+    def write(i: Int[Array, ""], kept: tuple[index.Table, Wins]) -> tuple[index.Table, Wins]:
+        table, own = kept
+        place, table = index.enter(table, visits.key[i], _at(around, i), i < count, radius)
+        before, n, k = (jnp.where(place.found, x[place.bucket, place.way], 0) for x in (table.value, own.visits, own.wins))
+        best = jnp.where(place.found, jnp.maximum(before, visits.returned[i]), visits.returned[i])
+        table = eqx.tree_at(lambda t: t.value, table, place.put(table.value, best))
+        return table, Wins(place.put(own.visits, n + 1), place.put(own.wins, k + won[i]))
+
+    return jax.lax.fori_loop(0, shared_maximum(count), write, (table, wins))
 
 
 def write_means(table: index.Table, means: Means, visits: Visits, radius: float) -> tuple[index.Table, Means]:

@@ -12,12 +12,13 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from emc.lanes import Lanes, lay_episodes, layout_for
 from emc.losses.fitting import ValueFunction, ValueState
+from emc.losses.td import mix_after
 from emc.methods import Method
-from emc.parts import Actors, Fit, Found, Metrics, Seen
+from emc.parts import Actors, Fit, Found, Metrics, Recollection, Seen
 from emc.types import EnvSpec, Episodes, masked_mean
 
 
@@ -56,10 +57,14 @@ def init_learner(method: Method, spec: EnvSpec, key: PRNGKeyArray) -> LearnerSta
     )
 
 
-def observe(method: Method, state: LearnerState, fresh: Episodes) -> LearnerState:
-    """Show freshly collected episodes to the parts that watch."""
-    policy = method.policy.observe(state.policy, fresh)
-    return dataclasses.replace(state, policy=policy, memory=method.memory.observe(state.memory, fresh, method.gamma))
+def observe(method: Method, state: LearnerState, fresh: Episodes, won: Bool[Array, " B"] | None = None) -> LearnerState:
+    """Show freshly collected episodes to the parts that watch, and which of them were won, if that is known."""
+    return dataclasses.replace(
+        state,
+        policy=method.policy.observe(state.policy, fresh),
+        curiosity=method.curiosity.observe(state.curiosity, fresh),
+        memory=method.memory.observe(state.memory, fresh, method.gamma, won),
+    )
 
 
 def actors_of(method: Method, state: LearnerState) -> Actors:
@@ -76,6 +81,15 @@ def unbent(method: Method, state: LearnerState) -> Actors | None:
     """The agents that curiosity has learnt from the extrinsic reward alone, if there are any beside those that are tested."""
     net = method.curiosity.unbent(state.curiosity)
     return None if net is None else method.policy.tested(net, state.policy)
+
+
+def incentive(recalled: Recollection, after: Float[Array, "M W K"], batch: Lanes, gamma: float) -> Float[Array, "M W"]:
+    """EMU's (Na et al. 2024): how far the best return from a state is above its value, as far as visits to it have led to wins."""
+    if recalled.prospect is None:
+        return jnp.zeros_like(batch.reward)
+    lift = jnp.maximum(recalled.prospect.value - jnp.mean(after, axis=-1), 0.0)
+    goes_on = recalled.known & batch.played & ~batch.terminated  # beyond an end there is nothing to look forward to
+    return gamma * recalled.prospect.share * lift * goes_on
 
 
 def update(method: Method, state: LearnerState, batch: Episodes, env_steps: Int[Array, ""]) -> tuple[LearnerState, Lesson]:
@@ -101,7 +115,11 @@ def learn(method: Method, state: LearnerState, batch: Lanes, env_steps: Int[Arra
         auxiliary, report = method.policy.auxiliary_loss(online, target, state.policy, batch, reward, method.gamma)
         return auxiliary + memory_loss, report | ({"memory_loss": memory_loss} if method.memory.loss_weight else {})
 
-    values, fit, metrics = value_function(method).update(state.values, batch, reward, actors, beside_the_fit)
+    def with_incentive(target: Seen) -> Float[Array, "M W"]:
+        return reward + incentive(recalled, mix_after(method.mixer, target, batch, target), batch, method.gamma)
+
+    paid = reward if recalled.prospect is None else with_incentive
+    values, fit, metrics = value_function(method).update(state.values, batch, paid, actors, beside_the_fit)
     found = Found(state.values.online.policy, bonus, fit.q - fit.error)
     policy, policy_metrics = method.policy.learn(state.policy, batch, jax.lax.stop_gradient(found), method.gamma, env_steps)
     values = values.copied(method.policy.turned(state.policy, policy))

@@ -164,7 +164,7 @@ def absorb(
 ) -> TrainState:
     """Keep fresh episodes, and learn."""
     env_steps = state.env_steps + jnp.sum(outcome.length).astype(jnp.int32)
-    learner = observe(method, state.learner, fresh)
+    learner = observe(method, state.learner, fresh, outcome.won)
     replay = state.replay.add(fresh, method.replay)
     tally, maps = _count(state.tally, outcome), _visit(env, state.maps, fresh)
     state = TrainState(learner, replay, env_steps, state.key, state.test_key, tally, maps)

@@ -152,7 +152,7 @@ class Script(Memory):
     def init(self, key: jax.Array, spec: EnvSpec) -> tuple[jax.Array, jax.Array]:
         return jnp.zeros((3, 4)), jnp.zeros((3, 4), bool)
 
-    def observe(self, state: Any, fresh: Episodes, gamma: float) -> Any:
+    def observe(self, state: Any, fresh: Episodes, gamma: float, won: Any = None) -> Any:
         return state
 
     def recall(self, state: tuple[jax.Array, jax.Array], batch: Lanes, gamma: float) -> tuple[Any, Recollection]:
