@@ -19,7 +19,7 @@ from emc.losses import Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
 from emc.methods import Method
 from emc.mixers import QMIX, Independent
-from emc.parts import Memory, Metrics, Recollection, Seen
+from emc.parts import Found, Memory, Metrics, Recollection, Seen
 from emc.policies import RecurrentQ
 from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
 from emc.types import EnvSpec, Episodes
@@ -285,7 +285,7 @@ class Turning(Table):
     def init(self, key: jax.Array, spec: EnvSpec) -> jax.Array:
         return jnp.zeros((), bool)
 
-    def learn(self, state: jax.Array, batch: Lanes, env_steps: jax.Array) -> tuple[jax.Array, Metrics]:
+    def learn(self, state: jax.Array, batch: Lanes, found: Found, gamma: float, env_steps: jax.Array) -> tuple[jax.Array, Metrics]:
         return env_steps > 10, {}
 
     def turned(self, before: jax.Array, after: jax.Array) -> jax.Array:
