@@ -13,7 +13,7 @@ import pytest
 
 from emc.memory import NoMemory
 from emc.methods import METHODS, STARCRAFT, Method
-from emc.policies import Maven, Rode
+from emc.policies import Apart, Maven, Rode
 from emc.policies.roles import Roles
 from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
 from emc.types import EnvSpec, Episodes
@@ -53,7 +53,7 @@ def distinct() -> dict[str, Method]:
 def batch_for(method: Method) -> Episodes:
     """Very different lengths, and decisions such as the policy makes."""
     batch, rng = random_episodes(0, LENGTHS, CUT, SPEC), np.random.default_rng(1)
-    if isinstance(method.policy, Maven):
+    if isinstance(method.policy, Maven | Apart):
         choice = np.broadcast_to(rng.integers(0, 3, (7, 1)), (7, 10)) * np.asarray(batch.played)
     elif isinstance(method.policy, Rode):
         choice = rng.integers(0, 3, (7, 4, 2)).repeat(3, axis=1)[:, :10] * np.asarray(batch.played)[..., None]
