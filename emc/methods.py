@@ -120,7 +120,7 @@ def patient(method: Method) -> Method:
 
 
 NOVELTY = "Zheng et al., NeurIPS 2021"
-OURS = "this package, docs/exploration.md"
+OURS = "this package: emc docs exploration"
 
 METHODS: Mapping[str, Entry] = {
     "iql": Entry(Method(mixer=Independent()), "independent learners", "Tan, ICML 1993"),
