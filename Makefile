@@ -74,9 +74,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-# Environments by others, and Ray: where one of them has no build for this platform, its tests are skipped and everything else is tested.
+# Environments by others, Ray, loggers and tools: where one of them has no build for this platform, its tests are skipped and everything else is tested.
 $(EXTRAS): $(STAMP)
-	@for extra in adapters lbf ray; do \
+	@for extra in adapters lbf ray loggers optuna notebook; do \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[$$extra]" \
 			|| echo "the extra '$$extra' cannot be installed here: its tests will be skipped" >&2; \
 	done

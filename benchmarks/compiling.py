@@ -18,7 +18,7 @@ def one() -> dict[str, float]:
     start = time.perf_counter()
     import jax
 
-    from emc.commands.training import prepare_jax
+    from emc.commands.common import prepare_jax
     from emc.envs import make_env
     from emc.methods import make_method
     from emc.training.loop import Budget, Program

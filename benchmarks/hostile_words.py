@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 
 from emc.cli import COMMANDS, main
-from emc.commands.parsing import MOST_LETTERS
+from emc.commands.messages import MOST_LETTERS
 from emc.methods import METHODS
 
 HARMLESS = [name for name in COMMANDS if name not in ("train", "demo", "sweep", "reproduce", "doctor")]  # others might do as told

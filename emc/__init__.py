@@ -2,7 +2,8 @@
 
 import emc
 run = emc.train("emc-vdn", "gridworld", steps=100_000)
-policy = emc.load(run.path)
+steps, values = run.metrics("test_win_rate")
+policy = run.policy()
 actions = policy.act(obs, available)
 """
 
@@ -13,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emc.api import LoadedPolicy as LoadedPolicy
+    from emc.api import Run as Run
     from emc.api import load as load
+    from emc.api import resume as resume
+    from emc.api import runs as runs
     from emc.api import train as train
     from emc.envs import TASKS as TASKS
     from emc.envs import make_env as make_env
@@ -34,7 +38,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "LoadedPolicy": "emc.api",
+    "Run": "emc.api",
     "load": "emc.api",
+    "resume": "emc.api",
     "train": "emc.api",
     "TASKS": "emc.envs",
     "make_env": "emc.envs",

@@ -1,41 +1,62 @@
-"""The `emc` command: `USAGE` in emc/commands/parsing.py says what there is. A user's mistake is one line on stderr and exit code 2."""
+"""The `emc` command: `USAGE` says what there is. A user's mistake is one line on stderr and exit code 2."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
-from emc.commands.documentation import docs
-from emc.commands.listing import check_env, doctor, envs, methods
-from emc.commands.looking import demo, evaluate, export, render, report
-from emc.commands.parsing import USAGE, fail, leave, refuse, selections
-from emc.commands.suite import optimum, suite
-from emc.commands.sweeping import reproduce, sweep
-from emc.commands.training import plan, resume, train
+from emc.commands.messages import fail, leave, refuse
 from emc.errors import UserError
 from emc.names import lookup
 
-COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
-    "train": train,
-    "resume": resume,
-    "evaluate": evaluate,
-    "render": render,
-    "report": report,
-    "plan": plan,
-    "methods": methods,
-    "export": export,
-    "sweep": sweep,
-    "reproduce": reproduce,
-    "envs": envs,
-    "suite": suite,
-    "optimum": optimum,
-    "check-env": check_env,
-    "doctor": doctor,
-    "docs": docs,
-    "demo": demo,
-}
+USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated exploration
+
+  emc train METHOD ENV [--field value ...]   train; `emc train METHOD ENV --help` lists every field
+  emc sweep FILE | --methods A,B --envs C,D  many runs, as many at a time as there are cores; again does only what is missing
+  emc reproduce CLAIM [--budget paper]       a claim of the paper: run what is missing, draw the figure, judge each statement
+  emc resume RUN                             go on from the last checkpoint, bit for bit
+  emc evaluate RUN [--episodes N]            complete greedy episodes with the trained agents
+  emc evaluate MAP --script NAME             battles of a scripted player, here or, as smac/MAP, in StarCraft II
+  emc render RUN [--out FILE]                an episode of the trained agents as a GIF
+  emc report [DIR ...] [--out FILE]          one self-contained page about all runs in there: a table, curves, a page for each run
+  emc report [DIR ...] --watch [--port N]    the same page on a loopback address, made anew while runs go on
+  emc export DIR ... [--out FILE]            the tests of runs in the JSON format of marl-eval
+  emc plan METHOD ENV [--field value ...]    bytes of replay, memory and networks, before anything is compiled
+  emc methods                                the methods, a line each
+  emc envs                                   the environments, a line each
+  emc suite [--episodes N]                   tasks where exploration is the bottleneck: odds of random success, the optimum
+  emc optimum ENV [--env.field value ...]    what the best possible play earns, exactly where the states can be gone through
+  emc check-env ENV [--env.field value ...]  does an environment keep its promises? for your own ones
+  emc doctor                                 what is installed here, and what the real StarCraft II still needs
+  emc docs [PAGE]                            the documentation: its pages, or one of them
+  emc demo                                   train EMC on the gridworld until it wins, and show how
+
+Every command explains itself: emc COMMAND --help. METHOD is one of `emc methods`, ENV one of `emc envs`
+or your own as module:Class; RUN is a directory like runs/gridworld/emc-vdn/20260101-120000-abc123.
+"""
+
+COMMANDS = (
+    "train",
+    "resume",
+    "evaluate",
+    "render",
+    "report",
+    "plan",
+    "methods",
+    "export",
+    "sweep",
+    "reproduce",
+    "envs",
+    "suite",
+    "optimum",
+    "check-env",
+    "doctor",
+    "docs",
+    "demo",
+)  # each is a module of emc/commands/ with a `main`
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -83,14 +104,5 @@ def _run(words: list[str]) -> None:
 
         print(f"emc {__version__}")
         return
-    chosen, words = selections(words, {"trust"})
-    if not words:
-        raise UserError("a command is expected beside --trust module:Class. See emc --help")
-    if "trust" in chosen:
-        from emc.runs.config import trust
-        from emc.sweeps import leave_to_runs
-
-        if words[0] in ("sweep", "reproduce") and "--dry-run" not in words:
-            leave_to_runs()  # a module may compute something as soon as it is imported
-        trust(chosen["trust"])
-    lookup("command", words[0], COMMANDS)(words[1:])
+    command = lookup("command", words[0], {name: name for name in COMMANDS})
+    importlib.import_module(f"emc.commands.{command.replace('-', '_')}").main(words[1:])

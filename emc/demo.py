@@ -6,7 +6,7 @@ from pathlib import Path
 
 from emc.display import display_for_this_terminal
 from emc.envs import make_env
-from emc.methods import make_method
+from emc.methods import Preset, make_method
 from emc.runs.config import RunConfig
 from emc.runs.session import Interrupted, Keeping, start
 from emc.training.loop import Budget
@@ -20,12 +20,13 @@ def run_demo(root: Path, seed: int, steps: int) -> Path:
     won: list[bool] = []
 
     def enough(latest: dict[str, float]) -> bool:
-        won.append(latest["eval_win_rate"] == 1.0)
+        won.append(latest["test_win_rate"] == 1.0)
         return len(won) >= WINS_IN_A_ROW and all(won[-WINS_IN_A_ROW:])
 
     command = f"emc demo --seed {seed} --steps {steps}"
     try:
-        path = start(config, root, Keeping(), display_for_this_terminal(True), command, enough).path
+        preset = Preset.of("", "gridworld", "released")
+        path = start(config, root, Keeping(), display_for_this_terminal(True), command, enough, preset=preset).path
     except Interrupted as stop:
         print(f"stopped at step {stop.step}: go on with emc resume {stop.run.path}")
         return stop.run.path

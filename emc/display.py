@@ -19,8 +19,8 @@ from emc.runs.directory import RunDirectory
 from emc.runs.session import Display, Status
 
 SHOWN = {
-    "eval_win_rate": "test win rate",
-    "eval_return": "test return",
+    "test_win_rate": "test win rate",
+    "test_return": "test return",
     "train_return": "train return",
     "epsilon": "epsilon",
     "curiosity_weight": "curiosity weight",
@@ -38,7 +38,12 @@ def display_for_this_terminal(winnable: bool) -> Display:
 
 def _headline(run: RunDirectory, config: RunConfig) -> str:
     seeds = f"seed {config.seeds[0]}" if len(config.seeds) == 1 else f"{len(config.seeds)} seeds"
-    return in_one_line(f"{config.method_name} on {config.env_name}, {seeds}, {config.budget.steps:,} steps, in {run.path}")
+    match run.manifest.get("preset"):
+        case {"name": str(name), "why": str(why)}:
+            preset = f", preset {name} ({why})"
+        case _:
+            preset = ""
+    return in_one_line(f"{config.method_name} on {config.env_name}{preset}, {seeds}, {config.budget.steps:,} steps, in {run.path}")
 
 
 def _clock(seconds: float) -> str:
@@ -46,7 +51,7 @@ def _clock(seconds: float) -> str:
 
 
 def _shown(status: Status, winnable: bool) -> dict[str, str]:
-    hidden = set() if winnable else {"eval_win_rate"}
+    hidden = set() if winnable else {"test_win_rate"}
     hidden |= set() if "memory_entries" in status.latest else {"memory_hit_rate"}
     hidden |= set() if "curiosity_weight" in status.latest else {"reward_intrinsic"}
     return {title: f"{status.latest[name]:.3g}" for name, title in SHOWN.items() if name in status.latest and name not in hidden}

@@ -16,7 +16,14 @@ PACKAGES = {
     "smaclite": ("a light copy of SMAC", "pip install git+https from the repository uoe-agents/smaclite"),
     "pettingzoo": ("PettingZoo's environments", "pip install pettingzoo, or the package of one environment, such as mpe2"),
     "jaxmarl": ("SMAX and JaxMARL's others", "pip install 'emc-marl[smax]'"),
-    "tensorboard": ("curves in TensorBoard", "pip install tensorboard"),
+    "ray": ("sweeps on a cluster", "pip install 'emc-marl[ray]'"),
+}
+LOGGERS = {  # what `--log` and the Python interface import
+    "tensorboardX": ("--log tensorboard", "pip install 'emc-marl[tensorboard]'"),
+    "wandb": ("--log wandb", "pip install 'emc-marl[wandb]'"),
+    "mlflow": ("--log mlflow", "pip install 'emc-marl[mlflow]'"),
+    "pandas": ("run.frame()", "pip install pandas"),
+    "optuna": ("emc docs tuning", "pip install optuna"),
 }
 
 
@@ -33,8 +40,12 @@ def diagnosis() -> Iterator[str]:
     yield ""
     yield "Playable here with nothing else: everything that `emc envs` lists."
     yield ""
-    yield "For other environments:"
+    yield "For other environments, and many machines:"
     for name, (purpose, remedy) in PACKAGES.items():
+        yield _package(name, purpose, remedy)
+    yield ""
+    yield "For numbers in other places:"
+    for name, (purpose, remedy) in LOGGERS.items():
         yield _package(name, purpose, remedy)
     yield ""
     yield "For the real StarCraft II (smac/3m and the like):"

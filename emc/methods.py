@@ -4,9 +4,10 @@ Constants follow the configuration that the authors released for the two small t
 for every method in it, as in its first release; QTRAN, weighted QMIX, MAVEN, RODE and the tuned QMIX keep the 0.99 of their own releases.
 Three things about it are easily missed, so they are said here: it trains EMC with prioritised replay and the baselines without, it runs EMC
 without episodic memory, and nothing of that is in the paper. `PAPER` holds the same methods with the constants of the paper's text,
-`STARCRAFT` with those released for the StarCraft maps. A preset never changes with the task: what runs is what was asked for. `TUNED` puts
-every method on one basis, that of PyMARL2's tuned QMIX; what a method adds to a basis (the weights of curiosity and memory) stays what was
-released for the kind of task, so there `make_method` asks whether an environment is a battle.
+`STARCRAFT` with those released for the StarCraft maps. `TUNED` puts every method on one basis, that of PyMARL2's tuned QMIX; what a method
+adds to a basis (the weights of curiosity and memory) stays what was released for the kind of task, so there `make_method` asks whether an
+environment is a battle. An environment names its preset, and `--preset` overrides it; the first line that a run prints, and its manifest,
+say which it was and why.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from emc import plugins
 from emc.curiosity import RND, Counts, NoCuriosity, ValueCuriosity
-from emc.envs.battle import MAPS
+from emc.envs.registry import is_battle
 from emc.errors import UserError
 from emc.lanes import Layout, layout_for
 from emc.losses import TD, CentralTD, Qtran, Weighted
@@ -26,6 +28,7 @@ from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
 from emc.names import check_size, lookup
 from emc.optimisers import Adam, Optimiser, RMSprop
 from emc.parts import Curiosity, Memory, Mixer, Policy, ValueLoss
+from emc.plugins import imported, offered
 from emc.policies import Apart, Maven, RecurrentQ, Rode
 from emc.sampling import Prioritised, Sampler, Uniform
 from emc.schedules import DecayingWeight, Epsilon
@@ -314,16 +317,52 @@ PARTS: Mapping[str, Mapping[str, object]] = {
     "replay": {"uniform": Uniform(), "prioritised": Prioritised()},
 }  # what `--mixer NAME`, `--curiosity NAME`, ... may put in place of a method's own part
 
-BATTLE_FAMILIES = ("smac", "smacv2", "smaclite", "smax")  # of environments that are battles, whatever the map
+KINDS: Mapping[str, type] = {
+    "policy": Policy,
+    "loss": ValueLoss,
+    "optimiser": Optimiser,
+    "mixer": Mixer,
+    "curiosity": Curiosity,
+    "memory": Memory,
+    "replay": Sampler,
+}  # the class that a part of one's own is derived from
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """Whose constants a method has, and why."""
+
+    name: str
+    why: str
+
+    @classmethod
+    def of(cls, asked: str, env_name: str, usual: str) -> Preset:
+        """The one that was asked for, else the one that an environment names."""
+        return cls(asked, "as asked for") if asked else cls(usual, f"the one of {env_name}")
+
+
+def make_part(kind: str, name: str) -> Any:
+    """A part by name: one of `PARTS`, one that an installed package offers, or one's own as `module:Class`."""
+    source = name if name in PARTS[kind] else offered(plugins.PARTS).get(name, name)
+    if ":" not in source:
+        return lookup(kind, name, {**PARTS[kind], **offered(plugins.PARTS)})
+    try:
+        part = imported(source)()
+    except TypeError as error:
+        raise UserError(f"{source} cannot be made: {error}. Give every field a default; flags change it") from error
+    if not isinstance(part, KINDS[kind]):
+        base = KINDS[kind]
+        raise UserError(f"{source} is no {kind}: derive it from {base.__module__}.{base.__name__}, see emc docs your-own-parts")
+    return part
 
 
 def make_method(name: str, preset: str = "released", env_name: str = "") -> Method:
     """A method by name. `starcraft` knows what was released for the map that an environment's name ends in, `tuned` also what was for
     battles and what for other tasks."""
     method = lookup("method", name, lookup("preset", preset, PRESETS)).method
-    family, _, map_name = env_name.rpartition("/")
+    map_name = env_name.rpartition("/")[2]
     if preset == "starcraft":
         return on_map(name, method, map_name)
-    if preset == "tuned" and (map_name in MAPS or family in BATTLE_FAMILIES):
+    if preset == "tuned" and is_battle(env_name):
         return on_tuned_basis(on_map(name, STARCRAFT[name].method, map_name), map_name)
     return method

@@ -164,6 +164,51 @@ class AgentNet(eqx.Module):
         return _unroll((self.encode, self.memory, self.decode), lax.stop_gradient(x), first, moments)
 
 
+class FeedForwardTrunk(eqx.Module):
+    """The trunk of agents that see the moment only: a second layer in place of the GRU."""
+
+    encode: Linear
+    inner: Linear
+
+    @staticmethod
+    def init(key: PRNGKeyArray, size_in: int, hidden: int) -> FeedForwardTrunk:
+        """Fresh weights."""
+        encode_key, inner_key = jax.random.split(key)
+        return FeedForwardTrunk(Linear.init(encode_key, size_in, hidden), Linear.init(inner_key, hidden, hidden))
+
+    def __call__(self, x: Float[Array, "*R I"]) -> Float[Array, "*R H"]:
+        """What it makes of moments."""
+        return jax.nn.relu(self.inner(jax.nn.relu(self.encode(x))))
+
+    def step(self, x: Float[Array, "*R I"], h: Float[Array, "*R H"]) -> Float[Array, "*R H"]:
+        """The same, whatever was before."""
+        return self(x)
+
+
+class FeedForwardNet(eqx.Module):
+    """The same with a linear layer of values."""
+
+    encode: Linear
+    inner: Linear
+    decode: Linear
+
+    @staticmethod
+    def init(key: PRNGKeyArray, size_in: int, hidden: int, size_out: int) -> FeedForwardNet:
+        """Fresh weights."""
+        trunk_key, decode_key = jax.random.split(key)
+        trunk = FeedForwardTrunk.init(trunk_key, size_in, hidden)
+        return FeedForwardNet(trunk.encode, trunk.inner, Linear.init(decode_key, hidden, size_out))
+
+    def __call__(self, x: Float[Array, "*R I"]) -> tuple[Float[Array, "*R H"], Float[Array, "*R A"]]:
+        """What it makes of moments, and the outputs there."""
+        h = FeedForwardTrunk(self.encode, self.inner)(x)
+        return h, self.decode(h)
+
+    def step(self, x: Float[Array, "*R I"], h: Float[Array, "*R H"]) -> tuple[Float[Array, "*R H"], Float[Array, "*R A"]]:
+        """The same, whatever was before."""
+        return self(x)
+
+
 Layers = tuple[Linear, GRU, Linear | None]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from typing import Any, TypeVar
 
@@ -26,7 +27,16 @@ def clip_by_global_norm(limit: float) -> optax.GradientTransformation:
 
 
 @dataclasses.dataclass(frozen=True)
-class RMSprop:
+class Optimiser(abc.ABC):
+    """How weights follow a gradient."""
+
+    @abc.abstractmethod
+    def __call__(self, learning_rate: float, clip: float) -> optax.GradientTransformation:
+        """The optimiser, after clipping the gradient's joint norm."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RMSprop(Optimiser):
     """RMSprop with eps outside the root and a second moment that starts at zero."""
 
     decay: float = 0.99
@@ -43,7 +53,7 @@ class RMSprop:
 
 
 @dataclasses.dataclass(frozen=True)
-class Adam:
+class Adam(Optimiser):
     """Adam with PyTorch's defaults."""
 
     decay: float = 0.9  # of the first moment
@@ -60,7 +70,6 @@ class Adam:
         return optax.chain(clip_by_global_norm(clip), optax.adam(learning_rate, b1=self.decay, b2=self.second_decay, eps=self.eps))
 
 
-Optimiser = RMSprop | Adam
 rmsprop, adam = RMSprop(), Adam()
 
 

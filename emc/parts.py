@@ -74,6 +74,10 @@ class Policy(Part):
     """
 
     hidden: int = dataclasses.field(default=64, kw_only=True)  # width of the encoder and of the GRU
+    recurrent: bool = dataclasses.field(default=True, kw_only=True)  # a GRU; otherwise a second layer, and agents see the moment only
+    shared: bool = dataclasses.field(default=True, kw_only=True)  # one network for all agents; otherwise each has its own
+    see_id: bool = dataclasses.field(default=True, kw_only=True)  # which agent it is, among its inputs
+    see_action: bool = dataclasses.field(default=True, kw_only=True)  # its last action, among its inputs
 
     def __post_init__(self) -> None:
         check_size("policy.hidden", self.hidden, "64 is usual", low=1)
@@ -125,8 +129,16 @@ class Policy(Part):
     def inputs(self, obs: Shaped[Array, "*B N O"], previous: Int[Array, "*B N"], n_actions: int) -> Float[Array, "*B N I"]:
         """What its networks read: each agent's observation, its previous action as one-hot (zeros for -1), its id as one-hot."""
         n_agents = obs.shape[-2]
-        identity = jnp.broadcast_to(jnp.eye(n_agents), (*obs.shape[:-1], n_agents))
-        return jnp.concatenate([obs.astype(jnp.float32), jax.nn.one_hot(previous, n_actions), identity], axis=-1)
+        seen = [obs.astype(jnp.float32)]
+        if self.see_action:
+            seen.append(jax.nn.one_hot(previous, n_actions))
+        if self.see_id:
+            seen.append(jnp.broadcast_to(jnp.eye(n_agents), (*obs.shape[:-1], n_agents)))
+        return jnp.concatenate(seen, axis=-1)
+
+    def input_size(self, spec: EnvSpec) -> int:
+        """How many numbers that are."""
+        return spec.obs_size + spec.n_actions * self.see_action + spec.n_agents * self.see_id
 
     @abc.abstractmethod
     def unroll(self, net: PyTree, state: PyTree, batch: Lanes) -> Unroll:

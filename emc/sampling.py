@@ -6,6 +6,7 @@ top-k, which has exactly the law of sequential proportional draws.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 
 import jax.numpy as jnp
@@ -16,10 +17,19 @@ from emc.parts import Part
 
 
 @dataclasses.dataclass(frozen=True)
-class Uniform(Part):
-    """Every episode is as likely as any other."""
+class Sampler(Part):
+    """Which stored episodes to learn from."""
 
-    new_priority: float = 1.0
+    new_priority: float = dataclasses.field(default=1.0, kw_only=True)  # of an episode before it was first learned from
+
+    @abc.abstractmethod
+    def log_weight(self, priority: Float[Array, " M"]) -> Float[Array, " M"]:
+        """The logarithm of how likely each episode is to be drawn, up to a constant."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform(Sampler):
+    """Every episode is as likely as any other."""
 
     def log_weight(self, priority: Float[Array, " M"]) -> Float[Array, " M"]:
         """Equal weights."""
@@ -27,11 +37,11 @@ class Uniform(Part):
 
 
 @dataclasses.dataclass(frozen=True)
-class Prioritised(Part):
+class Prioritised(Sampler):
     """Weight = priority ** exponent, with the mean squared temporal-difference error as priority; no importance weights."""
 
     exponent: float = 0.5
-    new_priority: float = 100.0  # released code: unseen episodes come first
+    new_priority: float = dataclasses.field(default=100.0, kw_only=True)  # released code: unseen episodes come first
 
     def __post_init__(self) -> None:
         check_number("replay.exponent", self.exponent, "0 is uniform", low=0.0)
@@ -40,6 +50,3 @@ class Prioritised(Part):
     def log_weight(self, priority: Float[Array, " M"]) -> Float[Array, " M"]:
         """Logarithm of the weight."""
         return self.exponent * jnp.log(jnp.maximum(priority, SMALLEST))  # one that is fitted perfectly may still be drawn
-
-
-Sampler = Uniform | Prioritised

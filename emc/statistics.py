@@ -195,34 +195,11 @@ def _ways(ranks: Int[np.ndarray, " n"], size: int) -> Float[np.ndarray, " sums"]
 # ---------------------------------------------------------------------------------------------------------------- curves
 
 
-def common_grid(steps: Sequence[Sequence[float]], points: int = 100) -> Float[np.ndarray, " k"]:
-    """Steps at equal distances that all of these curves reach: from where the last one begins to where the first one ends."""
-    check_size("points", points, "say at how many steps to compare curves.", low=2)
-    if not steps or not all(len(own) for own in steps):
-        raise UserError("a curve without points has no place on a grid: leave it out")
-    begin, end = max(own[0] for own in steps), min(own[-1] for own in steps)
-    if begin > end:
-        raise UserError(f"one curve ends at step {end:g}, before another begins at step {begin:g}: they have no common steps")
-    return np.linspace(begin, end, points)
-
-
-def on_grid(steps: Sequence[float], values: Sequence[float], grid: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """A curve at common steps, in straight lines between its points; not a number before its first and after its last."""
-    _check_curve(values, steps)
-    return np.interp(grid, steps, values, left=np.nan, right=np.nan)
-
-
 def final(values: Sequence[float], last: int = 5) -> float:
-    """The mean of the last few tests."""
+    """The score of a run: the mean of its last tests. Reports, claims, sweeps and the documentation use no other."""
     check_size("last", last, "say how many tests to take the mean of.", low=1)
     _check_curve(values)
     return float(np.mean(np.asarray(values)[-last:]))
-
-
-def best(values: Sequence[float]) -> float:
-    """The best of all tests; of many that waver by chance, a flattering one."""
-    _check_curve(values)
-    return float(np.max(values))
 
 
 def area(steps: Sequence[float], values: Sequence[float], until: float) -> float:

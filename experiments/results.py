@@ -27,7 +27,6 @@ from emc.claims.figures import plot_panels
 from emc.claims.judgement import OUTSIDE
 from emc.claims.reproduction import csv_of, figures_of, missing, verdicts_of
 from emc.claims.shelf import claims
-from emc.commands.training import configure
 from emc.files import written_whole
 from emc.report.figures import pixels
 from emc.statistics import quartiles, steps_to
@@ -63,7 +62,7 @@ def keep(root: Path) -> None:
     """Copy what a reader needs to check a number; checkpoints stay where they are."""
     survey = Survey(root)
     panels = [panel for claim in claims().values() for budget in ("small", "paper") for panel in claim.panels(budget)]
-    for path in sorted({path for job in jobs_of(panels, configure) for path in survey.kin(job)}):
+    for path in sorted({path for job in jobs_of(panels) for path in survey.kin(job)}):
         if (path / "metrics.jsonl").exists():  # it has been tested at least once
             keep_run(path, RESULTS / path.relative_to(root))
 
@@ -87,10 +86,10 @@ def keep_run(run: Path, target: Path) -> None:
 def evidence_of(claim: Claim) -> Evidence:
     """What is kept about a claim: at the budget of the paper where all of that was run, else at the small one."""
     survey = Survey(RESULTS)
-    found = gather(claim, "small", [survey], configure)
+    found = gather(claim, "small", [survey])
     if missing(found)[0]:
         return found
-    whole = gather(claim, "paper", [survey], configure)
+    whole = gather(claim, "paper", [survey])
     return found if missing(whole)[0] else whole
 
 

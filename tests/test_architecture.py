@@ -19,6 +19,7 @@ STAGES = (
     {"errors"},
     {"files"},
     {"types", "names", "child", "allocator"},
+    {"plugins", "flags"},
     {"lanes"},
     {"parts", "nets", "schedules", "optimisers", "envs", "statistics"},
     {"mixers", "sampling", "suite"},
@@ -29,8 +30,10 @@ STAGES = (
     {"methods"},
     {"training", "reference"},
     {"runs", "interop"},
+    {"configuration"},
     {"sweeps"},
-    {"report", "display", "tensorboard", "api"},  # show and use what runs write
+    {"report", "display", "loggers"},  # show what runs write
+    {"api"},
     {"claims"},
     {"demo"},
     {"__init__"},

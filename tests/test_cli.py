@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import jax
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 import emc
-from emc.cli import main
-from emc.commands.training import prepare_jax
-from emc.envs.registry import task_of
+from emc.cli import COMMANDS, main
+from emc.commands.common import prepare_jax
+from emc.configuration import configure, configured
+from emc.envs.registry import preset_for, task, task_of
 
 SMALL = ["--policy.hidden", "8", "--batch-episodes", "4", "--replay-episodes", "24", "--test-episodes", "3"]
 
@@ -114,13 +116,13 @@ def test_methods_and_environments_are_listed_a_line_each(capsys: pytest.CaptureF
 
 
 def test_the_line_that_reproduces_qplex_on_the_one_step_game_means_its_own_releases_mixer() -> None:
-    from emc.commands.training import _configured
+
     from emc.mixers import QPLEX
     from emc.schedules import Epsilon
 
     page = (Path(__file__).parents[1] / "experiments" / "one_step_game.md").read_text()
     (line,) = [line.split() for line in page.splitlines() if line.strip().startswith("emc train qplex")]
-    config, where = _configured("train", line[2:])
+    config, where, _ = configured("train", "Train", line[2:])
     assert config.method.mixer == QPLEX(kernels=10, layers=3)
     assert config.method.epsilon == Epsilon(finish=1.0)
     assert (config.budget.steps, where.seeds) == (5_000, 3)
@@ -179,11 +181,6 @@ def test_an_environment_with_other_fields_is_still_of_its_task() -> None:
     assert task_of(emc.make_env("tests.envs.host_examples:Race")) is None
 
 
-@pytest.mark.parametrize("words", [["--trust"], ["--trust", "nowhere:Thing"]])
-def test_trust_alone_is_no_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(words, capsys) == (2, "emc: a command is expected beside --trust module:Class. See emc --help\n")
-
-
 @pytest.mark.parametrize(("own", "expected"), [({}, 0.5), ({"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "7"}, 3.0)])
 def test_what_the_user_says_of_the_cache_of_programs_wins(own: dict[str, str], expected: float, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "jax_persistent_cache_min_compile_time_secs"
@@ -198,3 +195,67 @@ def test_what_the_user_says_of_the_cache_of_programs_wins(own: dict[str, str], e
         assert getattr(jax.config, name) == expected
     finally:
         jax.config.update(name, before)
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate", "render", "report", "export", "sweep", "reproduce"])
+def test_every_command_that_reads_runs_takes_trust_several_times_and_says_so(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    shown = capsys.readouterr().out
+    assert "--trust" in shown
+    assert "repeatable" in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_teaches_itself_with_an_example_without_its_positionals(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code in (0, None)
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: emc {command}")
+    assert f"\n  emc {command}" in shown.partition("Example")[2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--loss.no-double-q"],
+        ["--loss.double-q", "False"],
+        ["--loss.double-q=False"],
+    ],
+)
+def test_a_switch_is_a_flag_and_may_also_be_given_a_value(words: list[str]) -> None:
+    assert vars(configure(["vdn", "gridworld", *words]).method.loss)["double_q"] is False
+    assert vars(configure(["vdn", "gridworld", "--loss.double-q"]).method.loss)["double_q"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "preset", "why"),
+    [
+        ("emc-qplex 2s3z", "starcraft", "the one of 2s3z"),
+        ("emc-qplex gridworld", "released", "the one of gridworld"),
+        ("emc-qplex 2s3z --preset released", "released", "as asked for"),
+        ("emc-qplex tests.envs.host_examples:Race", "released", "the one of tests.envs.host_examples:Race"),
+    ],
+)
+def test_an_environment_names_its_preset_and_the_flag_overrides_it(words: str, preset: str, why: str) -> None:
+    config, _, whose = configured("train", "Train", words.split())
+    method, env, *_ = words.split()
+    assert (whose.name, whose.why) == (preset, why)
+    assert config.method == emc.make_method(method, preset, env)
+    if preset == "starcraft":
+        assert (config.method.gamma, type(config.method.memory).__name__) == (0.99, "EpisodicMemory")
+
+
+@pytest.mark.parametrize("name", ["smac/2s3z", "smacv2/protoss", "smaclite/3m", "smax/3m"])
+def test_battles_of_other_packages_have_the_constants_of_starcraft(name: str) -> None:
+    assert task(name).preset == preset_for(name) == "starcraft"
+    assert preset_for("lbf/8x8-2p-2f-coop") == preset_for("jaxmarl/MPE_simple_v3") == "released"
+
+
+def test_the_first_line_and_the_manifest_say_which_preset_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--steps", "30", "--evaluate-every", "30", *SMALL]
+    main(["train", "vdn", "gridworld", *small, "--runs", str(tmp_path), "--preset", "paper"])
+    assert capsys.readouterr().out.splitlines()[0].startswith("vdn on gridworld, preset paper (as asked for), seed 0")
+    (run,) = tmp_path.glob("*/*/*")
+    assert json.loads((run / "manifest.json").read_text())["preset"] == {"name": "paper", "why": "as asked for"}

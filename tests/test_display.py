@@ -28,11 +28,11 @@ def test_ctrl_c_is_shown_on_a_line_of_its_own_so_that_nothing_is_drawn_twice() -
     display = LiveDisplay(winnable=True)
     display.console = terminal()
     config: Any = SimpleNamespace(method_name="vdn", env_name="gridworld", seeds=(0,), budget=SimpleNamespace(steps=1000))
-    run: Any = SimpleNamespace(path="runs/one")
+    run: Any = SimpleNamespace(path="runs/one", manifest={})
     display.begin(run, config)
     assert display.live is not None
     for steps in (10, 20):
-        display.show(Status(steps, 1000, 5.0, 190.0, {"eval_win_rate": 0.5}))
+        display.show(Status(steps, 1000, 5.0, 190.0, {"test_win_rate": 0.5}))
         display.live.refresh()
     *shown, last = drawn(display.console)
     display.end()

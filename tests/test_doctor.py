@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emc.cli import main
-from emc.doctor import PACKAGES
+from emc.doctor import LOGGERS, PACKAGES
 
 
 def test_what_is_missing_comes_with_a_remedy(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -18,8 +18,8 @@ def test_what_is_missing_comes_with_a_remedy(capsys: pytest.CaptureFixture[str],
     missing = [number for number, line in enumerate(lines) if line.startswith("  missing")]
     assert all("->" in lines[number + 1] for number in missing)
     assert any("the game" in lines[number] for number in missing)
-    for name in PACKAGES:
-        assert any(name in line for line in lines)
+    for name in PACKAGES | LOGGERS:
+        assert any(f" {name} " in line for line in lines)
 
 
 def test_a_game_that_is_there_is_found(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from emc.cli import COMMANDS as COMMANDS_OF_EMC
 from emc.cli import main
-from emc.commands.parsing import MOST_LETTERS
+from emc.commands.messages import MOST_LETTERS
 from emc.names import in_one_line
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +35,7 @@ COMMANDS = {
     "a long claim": (["reproduce", LONG], "unknown claim"),
     "a long command": ([LONG], "unknown command"),
     "a long flag": ([*TRAIN, f"--{LONG}", "1"], "nrecognized"),
-    "a long name to trust": (["--trust", f"{LONG}:Thing", "methods"], "here or among the installed ones"),
+    "a long mixer": ([*TRAIN, "--mixer", f"{LONG}:Thing"], "here or among the installed ones"),
     "a whole number of many digits": ([*TRAIN, "--env.rows", DIGITS], "rows"),
     "a number of many digits": ([*TRAIN, "--gamma", DIGITS], "gamma"),
     "many seeds": ([*TRAIN, "--seeds", DIGITS], "seeds"),
@@ -133,7 +132,7 @@ def test_a_refusal_that_cannot_be_written_is_still_one() -> None:
 def test_an_output_takes_names_that_it_has_no_letters_for(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", shown)
-    monkeypatch.setitem(COMMANDS_OF_EMC, "methods", lambda words: print("é \u2014 \udcff"))
+    monkeypatch.setattr("emc.commands.methods.main", lambda words: print("é \u2014 \udcff"))
     main(["methods"])
     assert shown.buffer.getvalue() == b"\\xe9 \\u2014 \\udcff\n"
 

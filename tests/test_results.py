@@ -42,7 +42,7 @@ def test_page_and_data_agree(results: ModuleType) -> None:
 def test_every_kept_run_belongs_to_some_claim(results: ModuleType) -> None:
     survey = results.Survey(results.RESULTS)
     panels = [panel for claim in results.claims().values() for budget in ("small", "paper") for panel in claim.panels(budget)]
-    known = {path for job in results.jobs_of(panels, results.configure) for path in survey.kin(job)}
+    known = {path for job in results.jobs_of(panels) for path in survey.kin(job)}
     games = {results.RESULTS / game for game in results.GAMES}
     kept = {path.parent for path in results.RESULTS.glob("*/*/*/manifest.json") if path.parents[2] not in games}
     assert kept

@@ -80,4 +80,4 @@ def test_drawing_has_exactly_the_law_of_sequential_proportional_draws() -> None:
 @pytest.mark.parametrize(("exponent", "new"), [(-0.1, 100.0), (math.nan, 100.0), (0.5, 0.0), (0.5, -1.0), (0.5, math.nan)])
 def test_priorities_that_make_no_sense_are_refused_in_one_line(exponent: float, new: float) -> None:
     with pytest.raises(UserError, match=r"^replay\.(exponent|new_priority)=[^\n]*$"):
-        Prioritised(exponent, new)
+        Prioritised(exponent, new_priority=new)

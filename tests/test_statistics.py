@@ -251,19 +251,6 @@ def test_what_cannot_be_compared_is_refused(sides: tuple[list[float], list[float
 # Curves.
 
 
-def test_curves_meet_on_a_grid_and_end_where_they_end() -> None:
-    found = s.on_grid([10, 20, 40], [0.0, 1.0, 0.5], np.array([5.0, 10.0, 15.0, 30.0, 40.0, 41.0]))
-    np.testing.assert_allclose(found, [np.nan, 0.0, 0.5, 0.75, 0.5, np.nan])
-
-
-def test_the_common_grid_lies_where_all_curves_are() -> None:
-    assert s.common_grid([[0, 50, 100], [20, 90]], points=3).tolist() == [20.0, 55.0, 90.0]
-    with pytest.raises(UserError, match="no common steps"):
-        s.common_grid([[0, 10], [20, 30]])
-    with pytest.raises(UserError, match="without points"):
-        s.common_grid([[0, 10], []])
-
-
 curves = st.lists(st.tuples(st.integers(1, 50), st.floats(-5, 5)), min_size=1, max_size=8).map(
     lambda points: (np.cumsum([gap for gap, _ in points]).tolist(), [value for _, value in points])
 )
@@ -276,24 +263,21 @@ def test_summaries_lie_within_the_curve_and_do_not_depend_on_the_unit_of_steps(
 ) -> None:
     steps, values = curve
     low, high = min(values), max(values)
-    inside = s.on_grid(steps, values, s.common_grid([steps], points=7))
-    for number in (s.final(values), s.area(steps, values, until), *inside):
+    for number in (s.final(values), s.area(steps, values, until)):
         assert low - 1e-9 <= number <= high + 1e-9
-    assert s.best(values) == high
     assert s.steps_to(steps, values, low, holds=len(values)) == steps[0]
     assert s.steps_to(steps, values, high + 1, holds=1) == math.inf
     assert s.area([unit * step for step in steps], values, unit * until) == pytest.approx(s.area(steps, values, until), abs=1e-9)
-    np.testing.assert_allclose(s.on_grid(steps, values, np.array(steps, float)), values)
 
 
 def test_a_curve_must_have_points_in_order() -> None:
-    for summary in (lambda: s.final([]), lambda: s.best([]), lambda: s.area([], [], 10), lambda: s.steps_to([], [], 0.5)):
+    for summary in (lambda: s.final([]), lambda: s.area([], [], 10), lambda: s.steps_to([], [], 0.5)):
         with pytest.raises(UserError, match="without points"):
             summary()
     with pytest.raises(UserError, match="increasing order"):
         s.area([2, 1], [0.0, 1.0], 10)
     with pytest.raises(UserError, match="2 steps for 1 values"):
-        s.on_grid([1, 2], [0.0], np.array([1.0]))
+        s.area([1, 2], [0.0], 10)
     for summary in (lambda: s.area([1], [1.0], 0), lambda: s.final([1.0], last=0), lambda: s.steps_to([1], [1.0], 0.5, holds=0)):
         with pytest.raises(UserError):
             summary()
@@ -314,7 +298,6 @@ def test_a_threshold_must_hold_for_some_tests() -> None:
     assert s.steps_to([1], [1.0], 0.9) == math.inf
     assert s.final(values, last=2) == 1.0
     assert s.final(values) == pytest.approx(0.8)  # of the last five
-    assert s.best([0.1, 0.7, 0.3]) == 0.7
 
 
 def test_quartiles_are_over_runs() -> None:

@@ -21,7 +21,7 @@ from emc.report.heatmaps import read_maps
 from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
 from emc.statistics import final
-from emc.sweeps.grid import Configure, seeded
+from emc.sweeps.grid import seeded
 from emc.sweeps.jobs import Job, Survey
 
 
@@ -78,12 +78,12 @@ class Evidence:
         return (sample for arms in self.samples.values() for sample in arms.values())
 
 
-def jobs_of(panels: Sequence[Panel], configure: Configure) -> list[Job]:
+def jobs_of(panels: Sequence[Panel]) -> list[Job]:
     """Every run that some panels need, once each, first seeds first: what is stopped early has something of everything."""
     found: dict[str, Job] = {}
     asked = [(seed, panel, arm) for panel in panels for arm in panel.arms for seed in panel.seeds]
     for seed, panel, arm in sorted(asked, key=lambda one: one[0]):
-        job = seeded(_words(arm, panel), seed, configure)
+        job = seeded(_words(arm, panel), seed)
         found.setdefault(job.key, job)
     return [*found.values()]
 
@@ -92,18 +92,18 @@ def _words(arm: Arm, panel: Panel) -> list[str]:
     return [*shlex.split(arm.words), "--steps", str(panel.steps)]
 
 
-def gather(claim: Claim, budget: str, surveys: Sequence[Survey], configure: Configure) -> Evidence:
+def gather(claim: Claim, budget: str, surveys: Sequence[Survey]) -> Evidence:
     """What the runs below some directories say about a claim."""
     panels = claim.panels(budget)
     return Evidence(
         claim,
         budget,
-        {panel.title: {arm.name: _sample(panel, arm, surveys, configure) for arm in panel.arms} for panel in panels},
+        {panel.title: {arm.name: _sample(panel, arm, surveys) for arm in panel.arms} for panel in panels},
     )
 
 
-def _sample(panel: Panel, arm: Arm, surveys: Sequence[Survey], configure: Configure) -> Sample:
-    job = seeded(_words(arm, panel), panel.seeds[0], configure)
+def _sample(panel: Panel, arm: Arm, surveys: Sequence[Survey]) -> Sample:
+    job = seeded(_words(arm, panel), panel.seeds[0])
     curves: dict[int, Curve] = {}
     runs: dict[int, RunDirectory] = {}
     found = [RunDirectory.open(path) for survey in surveys for path in survey.kin(job)]

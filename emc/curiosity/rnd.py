@@ -22,7 +22,7 @@ from emc.names import SMALLEST, check_number, check_size, lookup
 from emc.nets import MLP, AgentNet
 from emc.optimisers import adam, descend, init_optimiser
 from emc.parts import Actors, Curiosity, Metrics, Policy
-from emc.policies.recurrent import unroll_agents
+from emc.policies.agents import unroll_agents
 from emc.schedules import DecayingWeight, WeightState
 from emc.types import EnvSpec, masked_mean
 
@@ -57,13 +57,13 @@ class RND(Curiosity):
             check_number(f"curiosity.{name}", vars(self)[name], "it must be above 0", low=SMALLEST)
 
     def init(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy, policy_net: PyTree) -> RNDState:
-        random, predictor = (self._net(k, spec) for k in jax.random.split(key))
+        random, predictor = (self._net(k, spec, policy) for k in jax.random.split(key))
         return RNDState(random, predictor, init_optimiser(self._optimiser, predictor), self.weight.init())
 
-    def _net(self, key: PRNGKeyArray, spec: EnvSpec) -> MLP | AgentNet:
+    def _net(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy) -> MLP | AgentNet:
         if self.of == "state":
             return MLP.init(key, (spec.state_size, self.hidden, self.hidden, self.embedding))
-        return AgentNet.init(key, spec.obs_size + spec.n_actions + spec.n_agents, self.hidden, self.embedding)
+        return AgentNet.init(key, policy.input_size(spec), self.hidden, self.embedding)
 
     def learn(
         self, state: RNDState, batch: Lanes, actors: Actors, gamma: float, env_steps: Int[Array, ""]

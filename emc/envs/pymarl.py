@@ -17,9 +17,9 @@ import numpy as np
 from jaxtyping import Int
 
 from emc.envs.battle import MAPS
-from emc.envs.hosted import imported
 from emc.errors import UserError
 from emc.names import lookup
+from emc.plugins import imported
 from emc.types import EnvSpec, HostTimestep
 
 WANTED = {

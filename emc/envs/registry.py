@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from emc.envs.base import Described, Environment, checked_spec
 from emc.envs.battle import MAPS, Battle, describe
 from emc.envs.foraging import Foraging, fields_of
 from emc.envs.gridworld import Gridworld
-from emc.envs.hosted import FAMILIES, Hosted, imported, runs_in_jax
+from emc.envs.hosted import FAMILIES, Hosted, runs_in_jax
 from emc.envs.jaxmarl import JaxMARL
 from emc.envs.matrix import NStepGame, OneStepGame, TwoStepGame
 from emc.envs.passing import Pass
@@ -24,6 +23,7 @@ from emc.envs.repeated import Climbing, Penalty
 from emc.envs.secret_room import SecretRoom
 from emc.errors import UserError
 from emc.names import lookup
+from emc.plugins import ENVS, imported, offered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Task:
     test_episodes: int
     description: str
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what makes this task of its kind
+    preset: str = "released"  # whose constants methods have there, unless others are asked for
     scale: tuple[float, float] = (0.0, 1.0)  # what counts as 0 and as 1 beside other tasks: of the win rate, or the return without wins
 
     def score(self, value: float) -> float:
@@ -72,7 +73,10 @@ USUAL = (1_000_000, 10_000, 16)  # the same where nothing else is known
 
 def _battles() -> list[Task]:
     """Every map as a task."""
-    return [Task(name, Battle, *STARCRAFT, f"StarCraft-like battle: {describe(battle)}", {"map": name}) for name, battle in MAPS.items()]
+    return [
+        Task(name, Battle, *STARCRAFT, f"StarCraft-like battle: {describe(battle)}", {"map": name}, "starcraft")
+        for name, battle in MAPS.items()
+    ]
 
 
 def _boards() -> list[Task]:
@@ -129,13 +133,13 @@ TASKS: Mapping[str, Task] = {
 }
 
 COMPILED_FAMILIES = {"smax": STARCRAFT, "jaxmarl": USUAL}  # of JaxMARL, and their usual experiments
+BATTLE_FAMILIES = ("smac", "smacv2", "smaclite", "smax")  # of environments that are battles, whatever the map
 
 
 def task(name: str) -> Task:
-    """The task called `name`; also `module:Class`, `family/name`, and what installed packages offer as `emc.environments`."""
+    """The task called `name`; also `module:Class`, `family/name`, and what installed packages offer as `emc.envs`."""
     if name not in TASKS:
-        offered = {point.name: point.value for point in importlib.metadata.entry_points(group="emc.environments")}
-        source = offered.get(name, name)
+        source = offered(ENVS).get(name, name)
         if "/" in source:
             return _of_family(name, source)
         if ":" in source:
@@ -149,7 +153,7 @@ def _of_family(name: str, source: str) -> Task:
     if family == "lbf":
         return _foraging(name, rest)
     if family in COMPILED_FAMILIES:
-        return Task(name, JaxMARL, *COMPILED_FAMILIES[family], f"{source} of JaxMARL", {"source": source})
+        return Task(name, JaxMARL, *COMPILED_FAMILIES[family], f"{source} of JaxMARL", {"source": source}, preset_for(source))
     return _hosted(name, source)
 
 
@@ -161,7 +165,17 @@ def _custom(name: str, source: str) -> Task:
 
 
 def _hosted(name: str, source: str) -> Task:
-    return Task(name, Hosted, *USUAL, f"{source}, in worker processes", {"source": source})
+    return Task(name, Hosted, *USUAL, f"{source}, in worker processes", {"source": source}, preset_for(source))
+
+
+def is_battle(name: str) -> bool:
+    """Whether an environment is a StarCraft-like battle, here or of another package."""
+    return name in MAPS or name.partition("/")[0] in BATTLE_FAMILIES
+
+
+def preset_for(name: str) -> str:
+    """Whose constants methods have on an environment, unless others are asked for."""
+    return "starcraft" if is_battle(name) else "released"
 
 
 def task_of(env: Described) -> Task | None:

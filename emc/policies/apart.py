@@ -29,9 +29,9 @@ from emc.losses import TD
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.mixers import VDN
 from emc.names import SMALLEST, check_number, check_size
-from emc.nets import AgentNet
 from emc.optimisers import Optimiser, RMSprop
 from emc.parts import Actors, Found, Metrics, Policy, Seen, Step
+from emc.policies.agents import Whole, step_agents
 from emc.policies.recurrent import RecurrentQ
 from emc.types import EnvSpec, Episodes, Unroll, masked_mean
 
@@ -142,12 +142,13 @@ class Apart(Policy):
 
     @property
     def _agents(self) -> RecurrentQ:
-        return RecurrentQ(hidden=self.hidden)
+        forms = {name: vars(self)[name] for name in ("hidden", "recurrent", "shared", "see_id", "see_action")}
+        return RecurrentQ(**forms)
 
-    def init_net(self, key: PRNGKeyArray, spec: EnvSpec) -> AgentNet:
+    def init_net(self, key: PRNGKeyArray, spec: EnvSpec) -> Whole:
         return self._agents.init_net(key, spec)
 
-    def unroll(self, net: AgentNet, state: ApartState | tuple[()], batch: Lanes) -> Unroll:
+    def unroll(self, net: Whole, state: ApartState | tuple[()], batch: Lanes) -> Unroll:
         return self._agents.unroll(net, (), batch)
 
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> ApartState:
@@ -157,7 +158,7 @@ class Apart(Policy):
     def blank_choice(self, spec: EnvSpec) -> Int[Array, ""]:
         return jnp.zeros((), jnp.int8)
 
-    def begin(self, net: AgentNet, state: ApartState, first: Shaped[Array, " S"], key: PRNGKeyArray, spec: EnvSpec) -> ApartCarry:
+    def begin(self, net: Whole, state: ApartState, first: Shaped[Array, " S"], key: PRNGKeyArray, spec: EnvSpec) -> ApartCarry:
         coin, any_one = jax.random.split(key)
         blindly = jax.random.uniform(coin) < self.blindly
         arm = jnp.where(blindly, jax.random.randint(any_one, (), 0, len(self.weights)), jnp.argmax(self.promise(state)))
@@ -171,7 +172,7 @@ class Apart(Policy):
 
     def step(
         self,
-        net: AgentNet,
+        net: Whole,
         state: ApartState,
         carry: ApartCarry,
         obs: Shaped[Array, "N O"],
@@ -181,12 +182,12 @@ class Apart(Policy):
         epsilon: Float[Array, ""],
     ) -> Step:
         seen = self.inputs(obs, previous, available.shape[-1])
-        exploiting, earned = net.step(seen, carry.exploiting)
-        exploring, discovered = state.values.online.policy.step(seen, carry.exploring)
+        exploiting, earned = step_agents(net, seen, carry.exploiting)
+        exploring, discovered = step_agents(state.values.online.policy, seen, carry.exploring)
         q = earned / state.value_scale + jnp.asarray(self.weights)[carry.arm] * discovered
         return Step(ApartCarry(exploiting, exploring, carry.arm), q, available, carry.arm.astype(jnp.int8))
 
-    def tested(self, net: AgentNet, state: ApartState) -> Actors:
+    def tested(self, net: Whole, state: ApartState) -> Actors:
         return Actors(self._agents, net, ())
 
     def observe(self, state: ApartState, fresh: Episodes) -> ApartState:

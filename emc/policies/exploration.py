@@ -29,6 +29,18 @@ def act_greedily(
     return decision.carry, epsilon_greedy(act_key, decision.q, available, never, decision.preferred)
 
 
+def values_of(
+    actors: Actors,
+    carry: PyTree,
+    obs: Shaped[Array, "N O"],
+    available: Bool[Array, "N A"],
+    previous: Int[Array, " N"],
+    key: PRNGKeyArray,
+) -> Float[Array, "N A"]:
+    """What trained agents expect of each action at one moment."""
+    return actors.policy.step(actors.net, actors.state, carry, obs, available, previous, key, jnp.zeros(())).q
+
+
 def epsilon_greedy(
     key: PRNGKeyArray,
     q: Float[Array, "*B N A"],

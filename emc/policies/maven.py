@@ -21,17 +21,17 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from emc.lanes import Lanes, along, fold
 from emc.names import SMALLEST, check_number, check_size
-from emc.nets import GRU, MLP, Linear, Trunk
+from emc.nets import GRU, MLP, Linear
 from emc.optimisers import adam, descend, init_optimiser
 from emc.parts import Found, Metrics, Policy, Seen, Step
-from emc.policies.recurrent import by_agent, histories
+from emc.policies.agents import Body, make_bodies, step_agents, unroll_bodies
 from emc.types import UNAVAILABLE, EnvSpec, Episodes, Unroll, masked_mean
 
 
 class MavenNet(eqx.Module):
     """Agents and discriminator."""
 
-    agent: Trunk
+    agent: Body
     head: Linear  # makes the output layer from latent and agent
     summary: GRU  # reads an episode
     discriminator: MLP
@@ -93,7 +93,7 @@ class Maven(Policy):
     def init_net(self, key: PRNGKeyArray, spec: EnvSpec) -> MavenNet:
         keys, agents, width = jax.random.split(key, 4), spec.n_agents, self.discriminator
         return MavenNet(
-            agent=Trunk.init(keys[0], spec.obs_size + spec.n_actions + agents, self.hidden),
+            agent=make_bodies(self, keys[0], spec),
             head=Linear.init(keys[1], self.latents + agents, self.hidden * spec.n_actions),
             summary=GRU.init(keys[2], agents * spec.n_actions + spec.state_size, width),
             discriminator=MLP.init(keys[3], (width, width, self.latents)),
@@ -124,12 +124,12 @@ class Maven(Policy):
         key: PRNGKeyArray,
         epsilon: Float[Array, ""],
     ) -> Step:
-        hidden = net.agent.step(self.inputs(obs, previous, available.shape[-1]), carry.hidden)
+        hidden = step_agents(net.agent, self.inputs(obs, previous, available.shape[-1]), carry.hidden)
         q = jnp.einsum("nh,nah->na", hidden, self._head(net, carry.latent, available.shape[0]))
         return Step(MavenCarry(hidden, carry.latent), q, available, carry.latent.astype(jnp.int8))
 
     def unroll(self, net: MavenNet, state: MavenState, batch: Lanes) -> Unroll:
-        hidden = by_agent(net.agent.unroll(*histories(batch), batch.moments), batch)
+        hidden = unroll_bodies(net.agent, batch)
         n_agents = hidden.shape[-1]
 
         def values(heads: Array, hidden: Array, fixed: tuple[()], latent: Array) -> Float[Array, "B W N A"]:

@@ -36,12 +36,12 @@ from emc.lanes import Lanes, along
 from emc.mixers import QMIX
 from emc.mixers.qmix import MonotoneNet
 from emc.names import SMALLEST, check_number, check_size
-from emc.nets import MLP, Linear, Trunk
+from emc.nets import MLP, Linear
 from emc.optimisers import descend, init_optimiser, rmsprop
 from emc.parts import Found, Metrics, Policy, Seen, Step
 from emc.policies.action_encoder import ActionEncoder, prediction_loss
+from emc.policies.agents import Body, make_bodies, no_context, step_agents, unroll_bodies
 from emc.policies.exploration import epsilon_greedy, greedy
-from emc.policies.recurrent import by_agent, histories, no_context
 from emc.policies.roles import Roles, most_roles
 from emc.types import AgentValues, EnvSpec, Unroll, masked_mean, shared_maximum
 
@@ -51,9 +51,9 @@ Tree = TypeVar("Tree")  # any pytree of arrays
 class RodeNet(eqx.Module):
     """Agents that act, agents that choose roles, and the mixer of role values."""
 
-    action: Trunk
+    action: Body
     role_policies: Linear  # of all roles side by side
-    role: Trunk
+    role: Body
     role_value: MLP
     role_mixer: MonotoneNet
 
@@ -117,11 +117,11 @@ class Rode(Policy):
         )
 
     def init_net(self, key: PRNGKeyArray, spec: EnvSpec) -> RodeNet:
-        keys, inputs = jax.random.split(key, 5), spec.obs_size + spec.n_actions + spec.n_agents
+        keys = jax.random.split(key, 5)
         return RodeNet(
-            action=Trunk.init(keys[0], inputs, self.hidden),
+            action=make_bodies(self, keys[0], spec),
             role_policies=Linear.init(keys[1], self.hidden, self._most_roles * self.embedding),
-            role=Trunk.init(keys[2], inputs, self.hidden),
+            role=make_bodies(self, keys[2], spec),
             role_value=MLP.init(keys[3], (self.hidden, self.role_head, self.embedding)),
             role_mixer=self.role_mixer.init(keys[4], spec),
         )
@@ -162,7 +162,8 @@ class Rode(Policy):
         epsilon: Float[Array, ""],
     ) -> Step:
         inputs = self.inputs(obs, previous, available.shape[-1])
-        action_hidden, role_hidden = net.action.step(inputs, carry.action_hidden), net.role.step(inputs, carry.role_hidden)
+        action_hidden = step_agents(net.action, inputs, carry.action_hidden)
+        role_hidden = step_agents(net.role, inputs, carry.role_hidden)
         value = role_values(net.role_value, state.roles.latent, role_hidden)
         chosen = epsilon_greedy(key, value, jnp.broadcast_to(state.roles.exists, value.shape), epsilon)
         role = jnp.where(carry.time % self.interval == 0, chosen, carry.role)
@@ -170,7 +171,7 @@ class Rode(Policy):
         return Step(RodeCarry(action_hidden, role_hidden, role, carry.time + 1), q, state.roles.space[role], role.astype(jnp.int8))
 
     def unroll(self, net: RodeNet, state: RodeState, batch: Lanes) -> Unroll:
-        hidden = by_agent(net.action.unroll(*histories(batch), batch.moments), batch)
+        hidden = unroll_bodies(net.action, batch)
 
         def values(policies: Linear, hidden: Array, roles: Roles, role: Array) -> Float[Array, "B W N A"]:
             return self._action_values(policies, roles, jnp.moveaxis(hidden, 1, -1), role[:-1])
@@ -208,7 +209,7 @@ class Rode(Policy):
 
     def _role_values(self, net: RodeNet, roles: Roles, batch: Lanes) -> Float[Array, "M W N R"]:
         """What each role is worth to each agent at every moment."""
-        hidden = by_agent(net.role.unroll(*histories(batch), batch.moments), batch)
+        hidden = unroll_bodies(net.role, batch)
 
         def work(value: MLP, hidden: Array, latent: Array, data: tuple[()]) -> Float[Array, "B W N R"]:
             return role_values(value, latent, jnp.moveaxis(hidden, 1, -1))

@@ -200,14 +200,3 @@ def pixels(figure: Figure) -> UInt8[np.ndarray, "rows columns 3"]:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
-
-
-def as_svg(figure: Figure) -> bytes:
-    """A figure as SVG, the same bytes every time."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    raw = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "emc"}):
-        FigureCanvasSVG(figure).print_svg(raw, metadata={"Date": None, "Creator": None})
-    return raw.getvalue()

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from emc.envs.registry import TASKS
+from emc.envs.registry import TASKS, preset_for
 from emc.errors import UserError
 from emc.methods import PRESETS, make_method
 from emc.runs import RunDirectory
@@ -76,13 +76,13 @@ def _briefly(phrases: Sequence[str]) -> str:
 
 
 def _method_changes(run: RunDirectory, among: Sequence[RunDirectory]) -> list[str]:
-    """What differs from the preset that is nearest, and which that is, if not the first."""
+    """What differs from the preset that is nearest, and which that is, if not the one of the environment."""
     preset, usual = nearest_preset(run)
     if usual is None:
         method_name = names_of(run)[1]
         usual = next(configuration(rival).get("method") for rival in among if names_of(rival)[1] == method_name)
     method = configuration(run).get("method", usual)
-    named = [f"preset {preset}"] if preset not in ("", next(iter(PRESETS))) else []
+    named = [f"preset {preset}"] if preset not in ("", preset_for(names_of(run)[0])) else []
     return [*named, *(in_words(path, found) for path, found, _ in differences(method, usual))]
 
 

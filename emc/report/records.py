@@ -32,7 +32,7 @@ from emc.report.names import at, configuration, count, differences, known_config
 from emc.report.plots import Json, band, rounded
 from emc.runs import RunDirectory
 from emc.runs.directory import CHECKPOINTS, EPISODE, LOCK
-from emc.runs.reading import END, SPEED, is_whole, last_line
+from emc.runs.reading import SPEED, end_of, is_whole, last_line, steps_asked_later
 from emc.statistics import final
 
 DIAGNOSTICS = 120  # points of a curve, at most
@@ -95,7 +95,7 @@ def stamp(run: RunDirectory) -> tuple[Any, ...]:
 
 def state_of(run: RunDirectory) -> str:
     """What has become of a run. Its lock is not tried: a run that begins in that moment would be turned away."""
-    end, asked, slowest = last_line(run.path / END), _asked(run), min(measured(run).steps.values(), default=0)
+    end, asked, slowest = end_of(run.path), _asked(run), min(measured(run).steps.values(), default=0)
     if end is not None or (asked is not None and slowest >= asked):
         return GOAL if end is not None and end.get("reason") == "enough" else FINISHED
     paths = (*run.path.glob("*.jsonl"), run.path / CHECKPOINTS, run.path / LOCK)
@@ -105,7 +105,7 @@ def state_of(run: RunDirectory) -> str:
 
 
 def _asked(run: RunDirectory) -> int | None:
-    steps = at(run.manifest, "config", "budget", "steps")
+    steps = steps_asked_later(run.path) or at(run.manifest, "config", "budget", "steps")
     return steps if is_whole(steps) else None
 
 

@@ -18,14 +18,15 @@ from emc.report.page import Memo, build_page
 from emc.report.records import stamp, state_of
 from emc.runs import RunDirectory
 from emc.runs.directory import MANIFEST
+from emc.runs.trust import Trusted
 from emc.statistics import final
 
 
 class Site:
     """The page about all runs below some paths; each path is a run directory or holds some, at any depth."""
 
-    def __init__(self, roots: Sequence[Path]) -> None:
-        self.roots = roots
+    def __init__(self, roots: Sequence[Path], trust: Trusted = ()) -> None:
+        self.roots, self.trust = roots, trust
         self.problems: list[str] = []  # why runs of a directory were left out at the last look
         self._memo = Memo()
 
@@ -63,7 +64,7 @@ class Site:
     def _opened(self, path: Path) -> RunDirectory:
         manifest = path / MANIFEST
         written = manifest.lstat().st_mtime_ns if is_there(manifest) else None
-        return self._memo(("run", path), written, lambda: RunDirectory.open(path))
+        return self._memo(("run", path), written, lambda: RunDirectory.open(path, self.trust))
 
 
 def run_directories(root: Path) -> Iterator[Path]:

@@ -1,7 +1,7 @@
 """What a run was asked to do, as a record and as JSON.
 
-A dataclass becomes `{"type": name, field: value, ...}` and back. Only the package's own types can be named, and environments that the user
-has said to trust, so reading a stranger's manifest constructs nothing else.
+A dataclass becomes `{"type": name, field: value, ...}` and back. A manifest may name the package's own types, what installed packages offer
+as entry points, and what whoever reads it trusts; so reading a stranger's manifest runs no other code.
 """
 
 from __future__ import annotations
@@ -9,20 +9,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from emc import curiosity, losses, memory, mixers, optimisers, policies, sampling, schedules
 from emc.envs.base import Described
-from emc.envs.hosted import Hosted, foreign, imported
+from emc.envs.hosted import Hosted, foreign
 from emc.envs.jaxmarl import JaxMARL
-from emc.envs.registry import TASKS
+from emc.envs.registry import TASKS, Task
 from emc.envs.sizes import check_sizes
 from emc.errors import RunError, UserError
 from emc.methods import Method
 from emc.names import lookup
+from emc.runs.directory import RunDirectory
+from emc.runs.reading import steps_asked_later
+from emc.runs.trust import Trust, Trusted, source_of
 from emc.training.loop import Budget
 
 
@@ -36,13 +39,17 @@ class RunConfig:
     env: Described
     budget: Budget
     seeds: tuple[int, ...] = (0,)
+    start_from: str = ""  # directory of a run whose networks it begins with
+
+    def until(self, steps: int) -> RunConfig:
+        """The same with so many steps in all."""
+        return dataclasses.replace(self, budget=dataclasses.replace(self.budget, steps=steps))
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or any(not 0 <= seed < 2**31 for seed in self.seeds):
             raise UserError(f"seeds={self.seeds} must be different whole numbers from 0 to {2**31 - 1}")
         if not isinstance(self.env, Hosted):  # asking which would start it
             check_sizes(self.env)
-        accept(self.env)
         for part in (self.method, self.env):
             if why := why_not_kept(part):
                 raise UserError(why)
@@ -51,7 +58,7 @@ class RunConfig:
 def why_not_kept(part: Any) -> str:
     """Why a run of a method or an environment could not be resumed or loaded; empty if it could."""
     try:
-        same = bool(from_json(json.loads(json.dumps(to_json(part)))) == part)
+        same = bool(from_json(json.loads(json.dumps(to_json(part))), held(part)) == part)
     except UserError as error:
         return f"a run of {type(part).__name__} could not be resumed or loaded: {error}"
     except (TypeError, ValueError):  # arrays, which JSON does not know
@@ -59,46 +66,65 @@ def why_not_kept(part: Any) -> str:
     return "" if same else f"{type(part).__name__} holds more than plain numbers and words, so a run of it could not be resumed or loaded"
 
 
+def config_of(run: RunDirectory) -> RunConfig:
+    """What a run was asked to do, and until which step it was later told to go on."""
+    config = from_json(run.manifest.get("config"), run.trust)
+    if not isinstance(config, RunConfig):
+        raise RunError(f"{run.path}: its manifest holds no configuration. Use the version of emc that made it.")
+    later = steps_asked_later(run.path)
+    return config if later is None else config.until(later)
+
+
+def budget_of(a_task: Task) -> Budget:
+    """How long the paper trains on a task and how often it looks."""
+    return Budget(a_task.steps, a_task.evaluate_every, a_task.test_episodes)
+
+
 MOST_SEEDS = 1_000  # side by side in one run
-_TRUSTED: dict[str, Callable[..., Any]] = {}  # classes outside the package that manifests may name, as module:Class
 
 
-def trust(source: str) -> None:
-    """Let manifests name a class of one's own, which is code that reading them will run."""
-    _TRUSTED[source] = imported(source.rpartition("/")[2]) if ":" in source else Hosted
+def held(value: Any) -> Trust:
+    """Trust in the code of parts and environments that the caller holds: whoever has made them has run it."""
+    return Trust([*outside(value), *(type(one) for one in _records_in(value) if not _is_ours(type(one)))])
 
 
-def accept(env: Described) -> None:
-    """An environment that the caller holds needs no further trust."""
-    if isinstance(env, Hosted):
-        _TRUSTED.setdefault(env.source, Hosted)
-    elif type(env).__name__ not in _types():
-        _TRUSTED[_source(env)] = type(env)
+def outside(value: Any) -> tuple[str, ...]:
+    """The code outside the package that a method, an environment or a whole run is made of, as `--trust` names it."""
+    return tuple(dict.fromkeys(source for one in _records_in(value) if (source := _outside(one))))
 
 
-def code_outside(env: Described) -> str:
-    """The code outside the package that an environment is made of, as `trust` names it; empty if there is none."""
-    source = env.source if isinstance(env, Hosted) else "" if type(env).__name__ in _types() else _source(env)
+def _outside(value: Any) -> str:
+    source = value.source if isinstance(value, Hosted) else "" if _is_ours(type(value)) else source_of(type(value))
     return source if foreign(source) else ""
 
 
-def _source(value: Any) -> str:
-    return f"{type(value).__module__}:{type(value).__qualname__}"
+def _is_ours(kind: type) -> bool:
+    return _types().get(kind.__name__) is kind
 
 
-def _check_trusted(source: str) -> None:
-    if foreign(source) and source not in _TRUSTED:
-        raise RunError(f"this run's environment is code outside emc, {source}: if you trust it, add --trust {source}")
-
-
-def _types() -> Mapping[str, Callable[..., Any]]:
-    return {**_part_types(), **{task.kind.__name__: task.kind for task in TASKS.values()}, "Hosted": Hosted, "JaxMARL": JaxMARL}
+def _records_in(value: Any) -> Iterator[Any]:
+    """A dataclass, and all that its fields hold."""
+    if isinstance(value, tuple | list):
+        for item in cast(Sequence[Any], value):
+            yield from _records_in(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield value
+        for field in dataclasses.fields(value):
+            yield from _records_in(getattr(value, field.name))
 
 
 @functools.cache
-def _part_types() -> Mapping[str, Callable[..., Any]]:
+def _types() -> Mapping[str, Callable[..., Any]]:
+    """The package's own, by their names."""
     modules = (curiosity, losses, memory, mixers, optimisers, policies, sampling, schedules)
-    found: dict[str, Callable[..., Any]] = {"RunConfig": RunConfig, "Method": Method, "Budget": Budget}
+    found: dict[str, Callable[..., Any]] = {
+        "RunConfig": RunConfig,
+        "Method": Method,
+        "Budget": Budget,
+        "Hosted": Hosted,
+        "JaxMARL": JaxMARL,
+    }
+    found |= {task.kind.__name__: task.kind for task in TASKS.values()}
     return found | {
         name: kind for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and is_dataclass(kind)
     }
@@ -146,27 +172,32 @@ def to_json(value: Any) -> Any:
     """A dataclass with all its fields, recursively."""
     if is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"type": type(value).__name__ if type(value).__name__ in _types() else _source(value)} | fields
+        return {"type": type(value).__name__ if _is_ours(type(value)) else source_of(type(value))} | fields
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
     return value
 
 
-def from_json(data: Any) -> Any:
+def from_json(data: Any, trusted: Trusted = ()) -> Any:
     """The dataclass that `to_json` was given."""
+    return _read(data, Trust.of(trusted))
+
+
+def _read(data: Any, trust: Trust) -> Any:
     if isinstance(data, list):
-        return tuple(from_json(item) for item in data)
+        return tuple(_read(item, trust) for item in data)
     if not isinstance(data, dict):
         return data
-    fields = {name: from_json(value) for name, value in data.items() if name != "type"}
-    kind = str(data.get("type"))
-    for source in (kind, str(fields.get("source", "")) if kind == "Hosted" else ""):
-        _check_trusted(source)
+    fields = {name: _read(value, trust) for name, value in data.items() if name != "type"}
+    name = str(data.get("type"))
+    if name == "Hosted":
+        trust.check(str(fields.get("source", "")))
+    own = trust.kind(name) if ":" in name else None
     try:
-        made = lookup("type in the run's manifest", kind, {**_types(), **_TRUSTED})
-        _check_fields(made, fields)
-        _check_types(made, fields)
-        return made(**fields)
+        kind = own or lookup("type in the run's manifest", name, _types())
+        _check_fields(kind, fields)
+        _check_types(kind, fields)
+        return kind(**fields)
     except TypeError as error:
         raise RunError(f"the run's manifest does not fit this version of emc ({error}): use the version that wrote it") from error
     except ValueError as error:

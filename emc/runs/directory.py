@@ -32,6 +32,7 @@ from emc.runs.identity import NUMBER, SEAL, identity_of, is_as_sealed, lines_pat
 from emc.runs.jsonl import JsonlFile, Prefix, plain, revived
 from emc.runs.lock import Lock
 from emc.runs.reading import METRICS
+from emc.runs.trust import Trust, Trusted
 from emc.training import checkpoint
 
 FORMAT, VERSION = "emc-run", 1
@@ -55,8 +56,9 @@ class Restored:
 class RunDirectory:
     """One run; `with run:` trains in it."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, path: Path, manifest: dict[str, Any], trust: Trust = Trust()) -> None:
         self.path, self.manifest = path, manifest
+        self.trust = trust  # which code outside the package its manifest may name
         self.patience = 0.0  # seconds to wait for another process that trains here
         self._lock: Lock | None = None
         self._files: dict[str, JsonlFile] = {}
@@ -64,7 +66,7 @@ class RunDirectory:
 
     @classmethod
     def create(
-        cls, root: str | os.PathLike[str], env_name: str, method_name: str, manifest: Mapping[str, Any], name: str = ""
+        cls, root: str | os.PathLike[str], env_name: str, method_name: str, manifest: Mapping[str, Any], name: str = "", trust: Trusted = ()
     ) -> RunDirectory:
         """Make a new run directory; it appears with its manifest or not at all."""
         now = datetime.datetime.now(datetime.UTC)
@@ -78,10 +80,10 @@ class RunDirectory:
         document[SEAL] = seal_of(document)
         with explained(Path(root)), files.made_whole(path) as beside:
             files.write_json(beside / MANIFEST, document)
-        return cls(path, revived(document))
+        return cls(path, revived(document), Trust.of(trust))
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
+    def open(cls, path: str | os.PathLike[str], trust: Trusted = ()) -> RunDirectory:
         """An existing run directory."""
         path = Path(path)
         try:
@@ -105,7 +107,7 @@ class RunDirectory:
             raise RunError(f"{path}: has run format version {version!a:.40}, this emc reads {VERSION}. Use the emc that made it.")
         if not is_as_sealed(document):
             raise RunError(f"{path}: {MANIFEST} was changed after the run began, its seal is broken. Restore it, or start a new run.")
-        return cls(path, revived(document))
+        return cls(path, revived(document), Trust.of(trust))
 
     def __enter__(self) -> RunDirectory:
         """Take the lock, and clear away what a killed process left."""

@@ -71,7 +71,7 @@ def summary(lines: list[dict[str, Any]]) -> dict[str, float]:
     train, test = [line for line in lines if line["kind"] == "train"], [line for line in lines if line["kind"] == "eval"]
     names = [name for name in train[0] if isinstance(train[0][name], float)]
     means = {f"train_{name}" if name in ("return", "win_rate", "length") else name: _mean(train, name) for name in names}
-    return means | ({"eval_return": _mean(test, "return"), "eval_win_rate": _mean(test, "won")} if test else {})
+    return means | ({"test_return": _mean(test, "return"), "test_win_rate": _mean(test, "won")} if test else {})
 
 
 def _mean(lines: list[dict[str, Any]], name: str) -> float:

@@ -47,6 +47,20 @@ def last_line(path: Path) -> Line | None:
     return next(reversed(last_lines(path)), None)
 
 
+MORE = "more"  # the reason of a line of END that says until which step a run goes on after its end
+
+
+def end_of(run: Path) -> Line | None:
+    """How a run ended; None if it has not, or was told to go on."""
+    line = last_line(run / END)
+    return None if line is None or line["reason"] == MORE else line
+
+
+def steps_asked_later(run: Path) -> int | None:
+    """Until which step a run was last told to go on; None if it never was."""
+    return next((line["until"] for line in reversed(last_lines(run / END)) if line["reason"] == MORE), None)
+
+
 # What lines look like.
 
 
@@ -102,7 +116,7 @@ def _is_speed(line: Mapping[str, Any]) -> bool:
 
 
 def _has_reason(line: Mapping[str, Any]) -> bool:
-    return is_whole(line.get("steps")) and isinstance(line.get("reason"), str)
+    return is_whole(line.get("steps")) and isinstance(line.get("reason"), str) and (line["reason"] != MORE or is_whole(line.get("until")))
 
 
 FORMS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {

@@ -13,32 +13,31 @@ import operator
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from emc.allocator import keep_freed_memory
-from emc.envs.base import Environment
-from emc.envs.hosted import Hosted
 from emc.errors import OutputLost, RunError, UserError
-from emc.files import is_there
-from emc.runs.config import RunConfig, from_json, to_json
+from emc.methods import Preset
+from emc.runs.beginning import loop_of, with_networks
+from emc.runs.config import RunConfig, config_of, held, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.jsonl import Prefix
 from emc.runs.lines import Reading, eval_line, map_line, summary, train_line, unbent_metrics
 from emc.runs.machine import describe_machine, differences
-from emc.runs.reading import END, LOST, MAPS, METRICS, SPEED, last_lines
+from emc.runs.reading import END, LOST, MAPS, METRICS, MORE, SPEED, end_of, last_lines
 from emc.runs.restoring import SNAPSHOTS, Progress, is_resumable, restored
 from emc.runs.sizes import must_fit
-from emc.runs.trial import must_keep_its_promises
-from emc.training.host_loop import HostProgram, WorkersFailed
-from emc.training.loop import Loop, Program, TrainState
+from emc.runs.trial import must_keep_its_promises, must_learn
+from emc.runs.trust import Trusted
+from emc.training.host_loop import WorkersFailed
+from emc.training.loop import Loop, TrainState
 
 LOOK_SECONDS = 1.0  # how often the host looks at a running loop, about
 
@@ -65,7 +64,7 @@ class Status:
     total_steps: int
     steps_per_second: float
     seconds_left: float
-    latest: dict[str, float]  # eval_return, eval_win_rate, train_return, epsilon, and the learner's metrics
+    latest: dict[str, float]  # test_return, test_win_rate, train_return, epsilon, and the learner's metrics
 
 
 @runtime_checkable
@@ -106,54 +105,88 @@ def start(
     command: str = "",
     enough: Enough = lambda latest: False,
     name: str = "",
+    preset: Preset | None = None,
+    trust: Trusted = (),
+    log: Sequence[str] = (),
 ) -> RunDirectory:
-    """Train from scratch in a new run directory, to the end of the budget or until it is enough."""
+    """Train from scratch, or from another run's networks, in a new run directory, to the end of the budget or until it is enough."""
+    must_learn(config)
     must_fit(config)
     must_keep_its_promises(config.env)
     program = loop_of(config)
     state = program.init()  # what cannot be made leaves no directory
     manifest = {"config": to_json(config), "keeping": dataclasses.asdict(keeping), "machine": describe_machine(), "command": command}
-    run = RunDirectory.create(root, config.env_name, config.method_name, manifest, name)
+    manifest |= {"preset": dataclasses.asdict(preset)} if preset else {}
+    manifest |= {"log": [*log]} if log else {}
+    if config.start_from:
+        state, manifest["started_from"] = with_networks(state, config, RunDirectory.open(config.start_from, trust))
+    run = RunDirectory.create(root, config.env_name, config.method_name, manifest, name, held(config))
     with run:
         run.begin()
-        _Session(run, config, program, keeping, display, enough).drive(state, Progress())
+        session = _Session(run, config, program, keeping, display, enough)
+        if config.start_from:
+            session.save(state, Progress())  # from here on the other run is not needed
+        session.drive(state, Progress())
     return run
 
 
-def resume(path: Path, keeping: Keeping | None = None, display: Display = Silent(), patience: float = 0.0) -> RunDirectory:
-    """Go on from the last good checkpoint, keeping as much as the run did so far unless told otherwise."""
-    run = RunDirectory.open(path)
+def resume(
+    path: Path,
+    keeping: Keeping | None = None,
+    display: Display = Silent(),
+    patience: float = 0.0,
+    trust: Trusted = (),
+    steps: int | None = None,
+) -> RunDirectory:
+    """Go on from the last good checkpoint, keeping as much as the run did so far unless told otherwise.
+
+    `steps` is how many there are to be in all; a run that is finished goes on if that is more than it has.
+    """
+    run = RunDirectory.open(path, trust)
     run.patience = patience
     config = config_of(run)
     _must_be_resumable(run)
     with run:
         _must_be_resumable(run)  # still: somebody else may have trained here until now
+        if steps is not None:
+            config = config.until(steps)
         must_fit(config)
         program = loop_of(config)
         session = _Session(run, config, program, keeping or keeping_of(run), display)
         if not run.steps():
+            if config.start_from:
+                raise RunError(
+                    f"{run.path}: has no checkpoint, and began with the networks of {config.start_from}. Start it again from there."
+                )
             display.note("there is no checkpoint yet: the run begins again")
             run.begin()
             run.truncate({})
-            session.drive(program.init(), Progress())
-            return run
-        found, progress = restored(run, config, jax.eval_shape(program.init))
-        if progress.finished:
-            raise RunError(f"{run.path}: finished at step {found.step}. Start a new run with more --steps to train longer.")
-        for warning in found.warnings:
-            display.note(f"skipped a checkpoint: {warning}")
-        if changed := differences(run.manifest.get("machine")):
-            display.note(f"not what this run began with, so its numbers may differ: {changed}")
-        run.truncate(found.sizes)
-        session.recall()
-        session.drive(jax.tree.map(jnp.asarray, found.tree), progress)
+            state, progress = program.init(), Progress()
+        else:
+            found, progress = restored(run, config_of(run), jax.eval_shape(program.init))
+            if steps is not None and steps <= found.step:
+                raise RunError(f"{run.path}: has {found.step} steps. Ask for more than that with --steps.")
+            if steps is None and progress.finished:
+                raise RunError(f"{run.path}: finished at step {found.step}. Train longer with --steps N, which is N steps in all.")
+            for warning in found.warnings:
+                display.note(f"skipped a checkpoint: {warning}")
+            if changed := differences(run.manifest.get("machine")):
+                display.note(f"not what this run began with, so its numbers may differ: {changed}")
+            run.truncate(found.sizes)
+            session.recall()
+            state = jax.tree.map(jnp.asarray, found.tree)
+        if steps is not None:
+            run.append([{"steps": _steps(state), "reason": MORE, "until": steps}], END)
+            progress = dataclasses.replace(progress, finished=False, done=(), snapshots=_steps(state) * SNAPSHOTS // steps)
+            session.save(state, progress)
+        session.drive(state, progress)
     return run
 
 
 def _must_be_resumable(run: RunDirectory) -> None:
     """Refuse a run that could go on only by throwing lines away, or whose files are not its own."""
     if not is_resumable(run.path):
-        ended = is_there(run.path / END)
+        ended = end_of(run.path) is not None
         what = "is finished, and its checkpoints are gone" if ended else "has lines, but no checkpoint to go on from"
         advice = "Start a new run" if ended else "Put its checkpoints back, or start a new run"
         raise RunError(f"{run.path}: {what}. {advice}; the lines of this one stay as they are.")
@@ -167,22 +200,6 @@ def keeping_of(run: RunDirectory) -> Keeping:
         return Keeping(float(asked["checkpoint_minutes"]), int(asked["keep_checkpoints"]))
     except (KeyError, TypeError, ValueError):
         return Keeping()
-
-
-def loop_of(config: RunConfig) -> Loop:
-    """The loop that a run's environment needs."""
-    keep_freed_memory()
-    if isinstance(config.env, Hosted):
-        return HostProgram(config.method, config.budget, config.env, config.seeds)
-    return Program(config.method, config.budget, cast(Environment, config.env), config.seeds)
-
-
-def config_of(run: RunDirectory) -> RunConfig:
-    """What a run was asked to do."""
-    config = from_json(run.manifest.get("config"))
-    if not isinstance(config, RunConfig):
-        raise RunError(f"{run.path}: its manifest holds no configuration. Use the version of emc that made it.")
-    return config
 
 
 class _Session:
@@ -230,20 +247,20 @@ class _Session:
                     if over or (evaluated and self.enough(self.latest)):
                         final = self._snapshot(state)
                         self.run.append([{"steps": _steps(final), "reason": "budget" if over else "enough"}], END)
-                        self._save(final, dataclasses.replace(progress, finished=True))
+                        self.save(final, dataclasses.replace(progress, finished=True))
                         return
                     if interrupted:
-                        self._save(state, progress)
+                        self.save(state, progress)
                         raise Interrupted(self.run, _steps(state))
                     if time.monotonic() - self.saved_at > 60 * self.keeping.checkpoint_minutes:
-                        self._save(state, progress)
+                        self.save(state, progress)
                     state, progress = self._advance(state, progress)
                     self._look_at(state)
         except OutputLost as lost:
             raise OutputLost(f"{lost}. {self._rescued(state, progress, written)}") from lost
         except WorkersFailed as failed:
             self._report_failures(failed.state or state)
-            self._save(failed.state or state, dataclasses.replace(progress, iteration=progress.iteration + failed.iterations))
+            self.save(failed.state or state, dataclasses.replace(progress, iteration=progress.iteration + failed.iterations))
             raise RunError(f"{failed}. Everything before is kept; when it is mended, go on with: emc resume {self.run.path}") from None
         finally:
             self.program.close()
@@ -364,7 +381,8 @@ class _Session:
             wrong = f"{first} is not a finite number near step {_steps(state)}"
             raise RunError(f"{self.run.path}: {wrong}. {good}; try a lower learning rate, or look at the field behind that metric.")
 
-    def _save(self, state: TrainState, progress: Progress) -> None:
+    def save(self, state: TrainState, progress: Progress) -> None:
+        """Write a checkpoint."""
         meta = {"progress": dataclasses.asdict(progress)}
         self.run.save_checkpoint(_steps(state), state, meta, self.keeping.keep_checkpoints)
         self.saved_at = time.monotonic()

@@ -13,5 +13,6 @@ from emc.sweeps.grid import seeds_of as seeds_of
 from emc.sweeps.jobs import Job as Job
 from emc.sweeps.jobs import State as State
 from emc.sweeps.jobs import Survey as Survey
+from emc.sweeps.jobs import trusted_by as trusted_by
 from emc.sweeps.local import LocalEngine as LocalEngine
 from emc.sweeps.on_ray import RayEngine as RayEngine

@@ -15,11 +15,11 @@ from typing import Protocol
 
 from emc.child import End, Order
 from emc.errors import RunError, UserError
-from emc.runs.config import code_outside
+from emc.runs.config import outside
 from emc.runs.directory import new_name
 from emc.runs.lock import Lock
 from emc.runs.session import interruptible
-from emc.sweeps.jobs import Job, State, Survey, score_of, steps_of
+from emc.sweeps.jobs import Job, State, Survey, score_of, steps_of, trusted_by
 from emc.training.plan import available_bytes
 
 LOOK_SECONDS = 0.5
@@ -133,7 +133,7 @@ def _alone_in(root: Path) -> Generator[None]:
 class _Pool:
     def __init__(self, engine: Engine, jobs: Sequence[Job], root: Path, watch: Watch):
         self.engine, self.root, self.watch = engine, root, watch
-        self.survey = Survey(root)
+        self.survey = Survey(root, trusted_by(jobs))
         self.all = [Progress(job, state, run=run) for job in jobs for state, run in [self.survey.look(job)]]
         self.waiting = [one for one in self.all if one.state in (State.MISSING, State.BEGUN)]
         self.active: dict[int, tuple[Progress, Attempt]] = {}  # by the place that it has
@@ -168,8 +168,8 @@ class _Pool:
 
     def _begin(self, one: Progress, place: int) -> None:
         one.run = one.run or self.root / one.job.folder / new_name()
-        outside = code_outside(one.job.config.env)  # trusted: this sweep names it
-        order = Order(str(one.run), str(self.root), one.job.words, ("--trust", outside) if outside else ())
+        trusted = tuple(word for source in outside(one.job.config) for word in ("--trust", source))  # this sweep names it
+        order = Order(str(one.run), str(self.root), one.job.words, trusted)
         one.state, one.began, one.first = State.RUNNING, time.monotonic(), one.steps
         self.active[place] = (one, self.engine.begin(order, place))
 

@@ -19,13 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from emc.configuration import configure
 from emc.errors import FileError, UserError
 from emc.files import content_of
 from emc.names import lookup
-from emc.runs.config import RunConfig
 from emc.sweeps.jobs import Job, State, Survey
 
-Configure = Callable[[Sequence[str]], RunConfig]  # what `emc train` makes of METHOD ENV --flags
 MOST_RUNS = 100_000
 OWN = {  # fields that a sweep itself gives to its runs, and how to say them
     "seed": "say which with --seeds, or with seeds in a file",
@@ -81,7 +80,7 @@ class Sweep:
         return count
 
 
-def jobs_of(sweep: Sweep, configure: Configure) -> list[Job]:
+def jobs_of(sweep: Sweep) -> list[Job]:
     """Every run of a sweep, seeds innermost; a mistake in any of them is found before the first one starts."""
     fields = [field for field, _ in sweep.settings]
     jobs: list[Job] = []
@@ -89,7 +88,7 @@ def jobs_of(sweep: Sweep, configure: Configure) -> list[Job]:
         name, *own = words_of(method)
         chosen = [word for field, value in zip(fields, values, strict=True) for word in (f"--{field}", value)]
         words = [name, env, *own, *chosen, *words_of(sweep.flags)]
-        jobs += [seeded(words, seed, configure) for seed in sweep.seeds]
+        jobs += [seeded(words, seed) for seed in sweep.seeds]
     keys = [job.key for job in jobs]
     if len(set(keys)) < len(keys):
         twice = next(job for number, job in enumerate(jobs) if job.key in keys[:number])
@@ -97,7 +96,7 @@ def jobs_of(sweep: Sweep, configure: Configure) -> list[Job]:
     return jobs
 
 
-def seeded(words: Sequence[str], seed: int, configure: Configure) -> Job:
+def seeded(words: Sequence[str], seed: int) -> Job:
     """The run of one seed; the words are parsed once for all seeds, which takes longest."""
     config = configure([*words, "--seed", "0"])
     return Job((*words, "--seed", str(seed)), dataclasses.replace(config, seeds=tuple(seed + offset for offset in config.seeds)))

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from emc.errors import UserError
 from emc.names import in_one_line
-from emc.runs.config import RunConfig, to_json
+from emc.runs.config import RunConfig, outside, to_json
 from emc.runs.directory import CHECKPOINTS, MANIFEST, RunDirectory, folder_name
 from emc.runs.jsonl import plain
 from emc.runs.reading import METRICS, SPEED, last_line, last_lines, read_lines
 from emc.runs.restoring import is_finished, is_resumable
 from emc.runs.session import config_of
+from emc.runs.trust import Trust, Trusted
 from emc.statistics import final
 
 SETTLED_SECONDS = 2  # after a change until a file system's clock is sure to show the next one
@@ -82,11 +83,16 @@ class Kind:
         return cls(key, json.dumps(document, sort_keys=True), config.seeds, config.budget.steps)
 
 
+def trusted_by(jobs: Iterable[Job]) -> Trust:
+    """The code outside the package that jobs name: whoever asks for them trusts it."""
+    return Trust({source for job in jobs for source in outside(job.config)})
+
+
 class Survey:
     """Run directories below a root, by what decides their numbers; reads a manifest once and lists a folder when it changes."""
 
-    def __init__(self, root: Path):
-        self.root = root
+    def __init__(self, root: Path, trust: Trusted = ()):
+        self.root, self.trust = root, Trust.of(trust)
         self._folders: dict[Path, _Folder] = {}
 
     def look(self, job: Job) -> tuple[State, Path | None]:
@@ -130,7 +136,7 @@ class Survey:
         )
 
     def _folder(self, job: Job) -> _Folder:
-        folder = self._folders.setdefault(job.folder, _Folder(self.root / job.folder))
+        folder = self._folders.setdefault(job.folder, _Folder(self.root / job.folder, self.trust))
         folder.refresh()
         return folder
 
@@ -138,8 +144,8 @@ class Survey:
 class _Folder:
     """The runs of one method on one environment."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, trust: Trust):
+        self.path, self.trust = path, trust
         self.kinds: dict[Path, Kind] = {}
         self.by_kin: dict[str, list[Path]] = {}
         self.by_seed: dict[tuple[str, int], list[Path]] = {}
@@ -170,7 +176,7 @@ class _Folder:
 
     def _index(self, there: Sequence[Path]) -> None:
         known = self.kinds | self.unread
-        read = {path: known[path] if path in known else _kind_of(path) for path in there}
+        read = {path: known[path] if path in known else _kind_of(path, self.trust) for path in there}
         self.kinds = {path: kind for path, kind in read.items() if isinstance(kind, Kind)}
         self.unread = {path: why for path, why in read.items() if isinstance(why, str)}
         self.by_kin, self.by_seed = {}, {}
@@ -208,10 +214,10 @@ def _slowest(run: Path, seeds: Iterable[int]) -> int:
     return min(last.get(seed, 0) for seed in seeds)
 
 
-def _kind_of(path: Path) -> Kind | str:
-    """What a run is, or why nobody can say: not ours, or damaged, or an environment that is not trusted."""
+def _kind_of(path: Path, trust: Trust) -> Kind | str:
+    """What a run is, or why nobody can say: not ours, or damaged, or code that is not trusted."""
     try:
-        run = RunDirectory.open(path)
+        run = RunDirectory.open(path, trust)
         run.must_belong_together()
         return Kind.of(config_of(run))
     except UserError as error:

@@ -14,7 +14,7 @@ from emc.claims.judgement import OUTSIDE, wins
 from emc.claims.reproduction import missing, verdicts_of, write
 from emc.claims.shelf import claim, claims
 from emc.cli import main
-from emc.commands.training import configure
+from emc.configuration import configure
 from emc.errors import UserError
 from emc.runs import RunDirectory
 from emc.sweeps.jobs import Job, State, Survey
@@ -34,11 +34,11 @@ def test_every_claim_can_be_run_and_says_what_it_is(name: str) -> None:
     assert one.about.count("\n\n") >= 1  # what is claimed, and how it is asked
     assert one.statements
     for budget in ("small", "paper"):
-        jobs = jobs_of(one.panels(budget), configure)  # every word of every arm is understood
+        jobs = jobs_of(one.panels(budget))  # every word of every arm is understood
         assert len({job.key for job in jobs}) == len(jobs)
         seeds = [seed for job in jobs for seed in job.config.seeds]
         assert seeds == sorted(seeds)
-    found = [gather(one, budget, [Survey(Path("nowhere"))], configure) for budget in ("small", "paper")]
+    found = [gather(one, budget, [Survey(Path("nowhere"))]) for budget in ("small", "paper")]
     for (text, small), (_, paper) in zip(*map(verdicts_of, found), strict=True):
         assert {small.kind, paper.kind} == {VerdictKind.UNKNOWN}  # nothing was run, so nothing may be concluded
         parts = [{panel for panel, fact in verdict.facts if fact != OUTSIDE} for verdict in (small, paper)]
@@ -76,7 +76,7 @@ def test_runs_count_whatever_their_length_and_seeds_and_are_cut_at_the_panels_en
     run(tmp_path, "emc-vdn", (2, 3, 4), 9_000, {1_000: 0.0, 3_000: 0.8, 5_000: 0.0})  # longer, with a seed that nobody asked for
     run(tmp_path, "emc-vdn", (1,), 3_000, {1_000: 1.0})  # the same seed, not as far
     run(tmp_path, "vdn", (1,), 3_000, {1_000: 1.0, 3_000: 1.0}, method=configure(["vdn", "gridworld", "--gamma", "0.5"]).method)
-    evidence = gather(TOY, "small", [Survey(tmp_path)], configure)
+    evidence = gather(TOY, "small", [Survey(tmp_path)])
     ours, theirs = evidence.samples["p = 2"].values()
     assert [curve.seed for curve in ours.curves] == [1, 2, 3]
     assert [curve.steps.tolist() for curve in ours.curves] == [[1_000, 2_000, 3_005], [1_000, 3_000], [1_000, 3_000]]
@@ -105,7 +105,7 @@ def test_a_job_is_done_when_a_longer_run_has_its_steps_and_seed(tmp_path: Path) 
 def test_what_is_written(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         run(tmp_path / "runs", "emc-vdn", (seed,), 3_000, {1_000: 0.0, 3_000: 1.0})
-    evidence = gather(TOY, "small", [Survey(tmp_path / "runs")], configure)
+    evidence = gather(TOY, "small", [Survey(tmp_path / "runs")])
     files = {path.name: path for path in write(evidence, tmp_path / "out")}
     assert {*files} == {"curves.png", "curves.pdf", "curves.csv", "checklist.json"}
     with files["curves.csv"].open(newline="") as text:

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from emc import plugins
 from emc.cli import main
-from emc.envs import hosted, make_env
+from emc.envs import make_env
 from emc.envs.check import check
 from emc.envs.hosted import Hosted
 from emc.types import EnvSpec, Timestep
@@ -162,8 +163,8 @@ def test_a_module_that_cannot_be_imported_is_one_line(
     (tmp_path / f"own_{name}.py").write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
     if name != "leaves":
-        monkeypatch.setattr("emc.envs.hosted.IMPORT_SECONDS", 1.0)
-    monkeypatch.setattr("emc.envs.registry.imported", hosted.imported)
+        monkeypatch.setattr("emc.plugins.IMPORT_SECONDS", 1.0)
+    monkeypatch.setattr("emc.envs.registry.imported", plugins.imported)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stop:
         main([*command.split(), f"own_{name}:Thing"])

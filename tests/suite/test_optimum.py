@@ -273,7 +273,7 @@ def test_where_the_states_are_too_many_there_is_a_bound_or_one_line() -> None:
 
 
 def test_the_command_tells_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["optimum", "gridworld", "--slip", "0.5"])
+    main(["optimum", "gridworld", "--env.slip", "0.5"])
     told = capsys.readouterr().out
     assert "4,356 pairs of cells and 30 steps" in told
     assert "best at gamma 0.9   value 1.34041, return 7.6438, wins 0.9296" in told
@@ -290,10 +290,10 @@ def test_the_command_tells_all_of_it(capsys: pytest.CaptureFixture[str]) -> None
     [
         ("optimum", "ENV expected"),
         ("optimum gridworl", "Did you mean gridworld?"),
-        ("optimum gridworld --slop 1", "Perhaps you meant --slip?"),
-        ("optimum gridworld --slip 2", "slip=2.0 is not a finite number from 0 to 1"),
+        ("optimum gridworld --env.slop 1", "Perhaps you meant --env.slip?"),
+        ("optimum gridworld --env.slip 2", "slip=2.0 is not a finite number from 0 to 1"),
         ("optimum gridworld --gamma 2", "gamma=2.0 is not a finite number from 0 to 1"),
-        ("optimum pass-30 --size 10", "--size 10 is not pass-30"),
+        ("optimum pass-30 --env.size 10", "--env.size 10 is not pass-30"),
         ("optimum 3m", "no optimum of Battle is known"),
         ("suite --episodes -1", "must be at least 0"),
         ("suite --out somewhere.json", "say with --episodes over how many"),

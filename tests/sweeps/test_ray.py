@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from emc.cli import main
-from emc.commands.training import configure
+from emc.configuration import configure
 from emc.runs.restoring import is_finished
 from emc.sweeps import Job, Progress, RayEngine, State
 
@@ -134,7 +134,7 @@ def test_runs_that_lose_a_worker_and_a_node_end_as_those_that_lose_nothing(tmp_p
     monkeypatch.setenv("XLA_FLAGS", threads)
     monkeypatch.setenv("RAY_worker_niceness", "0")  # or everything else on this machine goes before
     program = f"""
-from emc.commands.training import configure
+from emc.configuration import configure
 from emc.runs.session import start
 from pathlib import Path
 for seed in range({RUNS}):

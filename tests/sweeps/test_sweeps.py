@@ -21,7 +21,7 @@ from rich.console import Console
 
 from emc.child import STOPPED, End, Order, attend, unseen
 from emc.cli import main
-from emc.commands.training import configure
+from emc.configuration import configure
 from emc.envs.gridworld import Gridworld
 from emc.envs.hosted import Hosted
 from emc.errors import UserError
@@ -51,7 +51,7 @@ def _on_processors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def names(sweep: Sweep) -> list[str]:
-    return [job.name for job in jobs_of(sweep, configure)]
+    return [job.name for job in jobs_of(sweep)]
 
 
 def test_a_sweep_is_the_cross_product_with_seeds_innermost() -> None:
@@ -70,7 +70,7 @@ def many(job: Job) -> int:
 
 
 def test_seeds_side_by_side_are_one_run(tmp_path: Path) -> None:
-    jobs = jobs_of(Sweep(("vdn", "qmix"), ("gridworld",), (4, 3, 2, 7), (("env.penalty", ("0", "2")),)), configure)
+    jobs = jobs_of(Sweep(("vdn", "qmix"), ("gridworld",), (4, 3, 2, 7), (("env.penalty", ("0", "2")),)))
     assert grouped(jobs, Survey(tmp_path)) == jobs
     merged = grouped(jobs, Survey(tmp_path), many)
     assert [job.config.seeds for job in merged] == [(2, 3, 4), (7,)] * 4
@@ -265,7 +265,8 @@ def test_a_mistake_in_a_file_is_one_line(text: str, message: str, tmp_path: Path
         (["--methods", "qmix,vdn --seed 3", "--envs", "gridworld"], "--seed cannot be among the settings of a sweep's runs"),
         (["--methods", "vdn", "--envs", "gridworld", "--set", "seed=3"], "--seed cannot be among the settings of a sweep's runs"),
         (["--methods", "vdn", "--envs", "gridworld", "--set", "gamma=0.9", "gamma=0.8"], "--gamma is set twice for vdn"),
-        (["--methods", "vdn", "--envs", "gridworld", "--set", "gamma=0.9", "--set", "gamma=0.8"], "--set is said twice"),
+        (["--methods", "vdn", "--envs", "gridworld", "--set", "gamma=0.9", "--set", "gamma=0.8"], "--gamma is set twice for vdn"),
+        (["--methods", "vdn", "--methods", "qmix", "--envs", "gridworld"], "--methods is said twice"),
         (["--methods", "vdn --gamma 0.9", "--envs", "gridworld", "--", "--gamma=0.8"], "--gamma is set twice for vdn --gamma 0.9"),
         (
             ["--methods", "vdn", "--envs", "gridworld", "--set", "test_episodes=3", "--", "--test-episodes", "2"],
@@ -355,9 +356,9 @@ def test_a_folder_is_listed_once_per_change_and_no_job_looks_at_the_runs_of_othe
     seen: list[Path] = []
     opened, glob = RunDirectory.open, Path.glob
 
-    def noting(path: Path) -> RunDirectory:
+    def noting(path: Path, trust: Any) -> RunDirectory:
         seen.append(path)
-        return opened(path)
+        return opened(path, trust)
 
     def listing(path: Path, pattern: str) -> Iterator[Path]:
         seen.append(path)
@@ -390,17 +391,17 @@ def test_what_is_left_is_summed_up_at_the_speed_of_what_is_going_on() -> None:
 
 
 def test_runs_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
-    jobs = jobs_of(Sweep(("vdn", "qmix --mixer.embed 8"), ("gridworld",), (0, 1), (("env.penalty", ("0",)),), "--steps 100"), configure)
+    jobs = jobs_of(Sweep(("vdn", "qmix --mixer.embed 8"), ("gridworld",), (0, 1), (("env.penalty", ("0",)),), "--steps 100"))
     assert short_names(jobs) == ["vdn", "vdn", "qmix --mixer.embed 8", "qmix --mixer.embed 8"]
     assert short_names(jobs[:2]) == ["vdn gridworld", "vdn gridworld"]
     both = Sweep(("vdn", "vdn --gamma 0.5"), ("gridworld",), (0, 1), (("env.penalty", ("0", "2")),), "--steps 100")
-    plain, *_, last = short_names(grouped(jobs_of(both, configure), Survey(tmp_path), many))
+    plain, *_, last = short_names(grouped(jobs_of(both), Survey(tmp_path), many))
     assert (plain, last) == ("--env.penalty 0", "--gamma 0.5 --env.penalty 2")
 
 
 def test_a_table_of_80_columns_tells_runs_apart_and_shows_state_steps_time_left_and_why_some_failed() -> None:
     flags = f"{SMALL} --checkpoint-minutes 0 --keep-checkpoints 3"
-    jobs = jobs_of(Sweep(("vdn", "qmix --mixer.embed 8"), ("gridworld",), tuple(range(4)), (), flags), configure)
+    jobs = jobs_of(Sweep(("vdn", "qmix --mixer.embed 8"), ("gridworld",), tuple(range(4)), (), flags))
     long = [dataclasses.replace(job, config=dataclasses.replace(job.config, budget=Budget(steps=10_000_000))) for job in jobs]
     reason = "emc: runs/gridworld/vdn/20260101-120000-abc123: loss is not a finite number near step 50. There is no checkpoint yet"
     runs = [
@@ -431,7 +432,7 @@ def test_the_live_table_shows_the_score_of_the_last_tests(tmp_path: Path) -> Non
     assert score_of(tmp_path, winnable=True) == pytest.approx(0.16)  # of 0, (4 x 0.2) / 5 and 0.9
     assert score_of(tmp_path, winnable=False) == pytest.approx(0.48)
     assert score_of(tmp_path / "nowhere", winnable=True) is None
-    won, earned = (seeded([*f"vdn {env}".split()], 0, configure) for env in ("gridworld", "predator-prey"))
+    won, earned = (seeded([*f"vdn {env}".split()], 0) for env in ("gridworld", "predator-prey"))
     console = Console(width=80, height=40, record=True, file=io.StringIO())
     with LiveTable(console) as watch:
         watch([Progress(won, State.DONE, score=0.16), Progress(earned, State.DONE, score=12.3456), Progress(won, State.MISSING)])
@@ -610,7 +611,7 @@ def test_a_sweep_says_on_stderr_which_runs_it_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     RunDirectory.create(tmp_path, "gridworld", "vdn", {"config": {}})
-    monkeypatch.setattr("emc.commands.sweeping._engine_of", lambda flags, dry: ScriptedEngine(End(0)))
+    monkeypatch.setattr("emc.commands.many.ManyFlags.make_engine", lambda flags: ScriptedEngine(End(0)))
     main(["sweep", "--methods", "vdn", "--envs", "gridworld", "--runs", str(tmp_path)])
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"emc: 1 run directory below {tmp_path} cannot be read and will not be counted; the first: ")

@@ -1,30 +1,52 @@
-"""The command `docs`: the pages of the documentation, which are installed with the package, in the terminal."""
+"""`emc docs [PAGE]`: the pages of the documentation, which are installed with the package, in the terminal."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from emc.commands.parsing import Nothing, parse
+from rich.console import Console
+from rich.markdown import Markdown
+from tyro.conf import Positional, arg
+
 from emc.errors import UserError
+from emc.flags import parse
 from emc.names import lookup
+from emc.reference import methods_page
 
 PLACES = ("emc_docs", "docs")  # in a wheel, and in the source tree
 METHODS = "methods"  # a page that is written from the dataclasses
+ABOUT = """The pages of the documentation, or one of them.
+
+Examples:
+  emc docs
+  emc docs your-environment
+  emc docs methods"""
 
 
-def docs(words: list[str]) -> None:
-    name = words[0] if words and not words[0].startswith("-") else None
-    parse("emc docs [PAGE]", Nothing, words[1:] if name else words, about="The pages of the documentation, or one of them.")
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """The documentation."""
+
+    page: Annotated[tuple[str, ...], Positional, arg(metavar="[PAGE]")] = ()  # one of those that `emc docs` lists
+
+
+def main(words: list[str]) -> None:
+    flags: Flags = parse("emc docs", Flags, words, about=ABOUT)
     pages = _pages()
-    if name is None:
-        width = max(map(len, [*pages, METHODS]))
-        for page, path in pages.items():
-            print(f"{page:<{width}}  {_title(path)}")
-        print(f"{METHODS:<{width}}  Methods: equations and constants, written from the code")
-        print("\nemc docs PAGE shows one.")
+    if flags.page:
+        name, *more = flags.page
+        if more:
+            raise UserError(f"one page at a time: got {', '.join(flags.page)}")
+        _show(_text(name.removesuffix(".md").removeprefix("docs/"), pages))
         return
-    _show(_text(name.removesuffix(".md").removeprefix("docs/"), pages))
+    width = max(map(len, [*pages, METHODS]))
+    for page, path in pages.items():
+        print(f"{page:<{width}}  {_title(path)}")
+    print(f"{METHODS:<{width}}  Methods: equations and constants, written from the code")
+    print("\nemc docs PAGE shows one.")
 
 
 def _pages() -> dict[str, Path]:
@@ -43,8 +65,6 @@ def _title(path: Path) -> str:
 
 def _text(name: str, pages: dict[str, Path]) -> str:
     if name == METHODS:
-        from emc.reference import methods_page
-
         return methods_page()
     return lookup("page", name, pages).read_text(encoding="utf-8")
 
@@ -54,9 +74,6 @@ def _show(text: str) -> None:
     if not sys.stdout.isatty():
         print(text, end="")
         return
-    from rich.console import Console
-    from rich.markdown import Markdown
-
     console = Console()
     with console.pager(styles=True):
         console.print(Markdown(text))

@@ -1,0 +1,73 @@
+"""Classes outside the package: those named as `module:Class`, and those that installed packages offer as entry points."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.metadata
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from emc.errors import UserError
+from emc.names import lookup
+
+PARTS, ENVS = "emc.parts", "emc.envs"  # groups of entry points
+IMPORT_SECONDS = 120.0  # for a module of one's own: a game may take long to load, but not for ever
+
+
+@functools.cache
+def offered(group: str) -> Mapping[str, str]:
+    """What installed packages offer: `module:Class` by the name that it is offered under."""
+    return {point.name: point.value for point in importlib.metadata.entry_points(group=group)}
+
+
+def imported(source: str) -> Callable[..., Any]:
+    """The class, or the function that makes one, that `module:name` names; modules in the current directory count."""
+    module, colon, name = source.partition(":")
+    if not (colon and module and name):
+        raise UserError(f"{source!r} is not module:Class: name a class like my_module:MyClass")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        with _within(IMPORT_SECONDS):
+            found = importlib.import_module(module)
+    except _TooLong as error:
+        raise UserError(
+            f"{source}: importing {module} takes longer than {IMPORT_SECONDS:g} seconds: does it wait for something?"
+        ) from error
+    except ModuleNotFoundError as error:
+        raise UserError(f"{source}: there is no module {error.name!r} here or among the installed ones") from error
+    except (Exception, SystemExit) as error:  # whatever the user's module does wrong while it is imported
+        raise UserError(f"{source}: importing {module} raised {type(error).__name__}: {error}") from error
+    table = {key: value for key, value in vars(found).items() if callable(value) and not key.startswith("_")}
+    return lookup(f"class in {module}", name, table)
+
+
+class _TooLong(BaseException):
+    """Not an `Exception`, which a module may catch and go on."""
+
+
+@contextlib.contextmanager
+def _within(seconds: float) -> Generator[None]:
+    """Interrupt what takes longer, where the system can: in the main thread, and not on Windows."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
