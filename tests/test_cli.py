@@ -67,7 +67,7 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str
         ("report nowhere --watch", "no such directory"),
         ("report . --watch --port http", "whole number"),
         ("report . --wach", "Perhaps you meant --watch?"),
-        ("train vdn gridworld --memory.weight 1", "vdn has no memory whose fields could be set: add one first with --memory {episodic}"),
+        ("train vdn gridworld --memory.weight 1", "vdn has no memory whose fields could be set: add one first with --memory {episodic,"),
         ("train vdn gridworld --steps", "Missing value for argument '--steps'. Add --help"),
         ("train vdn gridworld --steps 1e5", "'1e5' is not a whole number"),
         ("evaluate nowhere --episodes 100001", "the most is 100000"),

@@ -75,9 +75,14 @@ def normalised(group: Group, score: float) -> float:
 
 
 def _method_names(groups: Sequence[Group]) -> list[str]:
+    """Methods by all their fields. A method that everywhere has the constants that the environment names is one, whatever these are."""
     runs = [group.runs[0] for group in groups]
-    keys = [json.dumps([group.method_name, configuration(group.runs[0]).get("method")], sort_keys=True) for group in groups]
-    return distinct([method_label(run, runs) for run in runs], keys)
+    labels = [method_label(run, runs) for run in runs]
+    changed = {group.method_name for group, label in zip(groups, labels, strict=True) if label != group.method_name}
+    fields = [configuration(run).get("method") if group.method_name in changed else None for group, run in zip(groups, runs, strict=True)]
+    keys = [json.dumps([group.method_name, own], sort_keys=True) for group, own in zip(groups, fields, strict=True)]
+    first = dict(reversed([*zip(keys, labels, strict=True)]))
+    return distinct([first[key] for key in keys], keys)
 
 
 def _task_names(groups: Sequence[Group]) -> list[str]:

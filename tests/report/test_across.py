@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emc.envs.registry import preset_for
 from emc.errors import UserError
+from emc.methods import make_method
 from emc.report.across import across_section, comparable
 from emc.report.curves import group_runs
 from emc.report.page import build_page
@@ -39,10 +41,16 @@ def test_of_too_many_sets_of_tasks_the_largest_are_considered(monkeypatch: pytes
     assert {method: [*own] for method, own in comparable(found).items()} == {"qtran": [*"efgh"], "maven": [*"efgh"]}
 
 
-def test_the_section_is_there_when_there_is_something_to_compare(tmp_path: Path) -> None:
+@pytest.mark.parametrize("preset", ["released", ""])  # the same constants everywhere, or those that each environment names
+def test_the_section_is_there_when_there_is_something_to_compare(preset: str, tmp_path: Path) -> None:
     runs = [
         new_run(
-            tmp_path, [line for seed in (0, 1) for line in win_rates(seed, {1000: rate})], method_name=method, env_name=env, seeds=(0, 1)
+            tmp_path,
+            [line for seed in (0, 1) for line in win_rates(seed, {1000: rate})],
+            method_name=method,
+            env_name=env,
+            seeds=(0, 1),
+            method=make_method(method, preset or preset_for(env), env),
         )
         for env in ("gridworld", "3m")
         for method, rate in (("emc-vdn", 1.0), ("vdn", 0.2))
@@ -61,7 +69,8 @@ def test_the_section_is_there_when_there_is_something_to_compare(tmp_path: Path)
         (1, 1, 0, 0),
     ]
     assert across_section(group_runs(runs[:2])).html == ""
-    third = new_run(tmp_path, win_rates(0, {1000: 0.5}), method_name="qmix", env_name="3m")
+    usual = make_method("qmix", preset_for("3m"), "3m")
+    third = new_run(tmp_path, win_rates(0, {1000: 0.5}), method_name="qmix", env_name="3m", method=usual)
     assert "Left out, because they lack some of these tasks: qmix." in across_section(group_runs([*runs, third])).html
 
 

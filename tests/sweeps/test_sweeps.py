@@ -174,7 +174,7 @@ def test_an_accelerator_has_one_run_at_a_time_and_seeds_side_by_side(
     assert LocalEngine(3, Accelerator()).room() == 3
     monkeypatch.setattr("emc.sweeps.engine.available_bytes", lambda: 1000)
     assert [engine.memory() for engine in (LocalEngine(3, Accelerator(600)), LocalEngine(4))] == [200, 250]
-    monkeypatch.setattr("emc.sweeps.find_accelerator", Accelerator)
+    monkeypatch.setattr("emc.commands.many.find_accelerator", Accelerator)
     monkeypatch.setattr("emc.sweeps.calibration._tried_speed", lambda config: 100.0)
     usual = ["--methods", "vdn", "--envs", "gridworld", "--seeds", "3"]
     (tmp_path / "apart.toml").write_text('methods = ["vdn"]\nenvs = ["gridworld"]\nseeds = 3\ntogether = false\n')
