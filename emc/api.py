@@ -248,9 +248,10 @@ class LoadedPolicy:
         if state is None and self.actors.policy.reads_first_state:
             raise UserError("these agents decide on how to begin from the global state: give it as reset(state=...)")
         first = np.zeros((size, self.spec.state_size)) if state is None else np.asarray(state)
-        first = first[None] if first.ndim == 1 else first
-        if first.shape != (size, self.spec.state_size):
-            raise UserError(f"state has shape {first.shape}, this policy expects {(size, self.spec.state_size)}")
+        if first.shape not in ((size, self.spec.state_size), *([(self.spec.state_size,)] if size == 1 else [])):
+            wanted = (size, self.spec.state_size) if size > 1 else (self.spec.state_size,)
+            raise UserError(f"state has shape {first.shape}, this policy expects {wanted}")
+        first = first.reshape(size, self.spec.state_size)
         carry, previous = self._begin(jnp.asarray(first), self._keys(size)), jnp.full((size, self.spec.n_agents), -1)
         if only is not None:
             mask = jnp.asarray(only, bool)

@@ -2,7 +2,7 @@
 
     python experiments/battle_pictures.py FOLDER [MAP ...] [--script NAME] [--pixels N]
 
-Writes `FOLDER/battle-MAP.gif`; those of the documentation are in `docs/figures`.
+Writes `FOLDER/battle-MAP.gif`; those of the documentation are in `docs/pictures`.
 """
 
 from __future__ import annotations

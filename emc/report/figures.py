@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
 BROWN, INDIGO, WINE = "#7A4A12", "#332288", "#882255"
 CRIMSON, VIOLET, AMETHYST, LAVENDER, SLATE, OLIVE = "#98000E", "#680ABE", "#9B4FFF", "#A089FF", "#544B70", "#A0A366"
+GOLDENROD, CYAN, MAGENTA, SIENNA, MOSS = "#B8860B", "#008B8B", "#C71585", "#A0522D", "#6B8E23"
 SCARLET, ROSE, FOREST, ULTRAMARINE, LIME = "#FF001F", "#FB0564", "#0C530C", "#0F01FF", "#29C93E"
 SOLID, DASHED, DOTTED, DOT_DASHED = DASHES = ("solid", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 MARKS = 8  # markers on a line, about
@@ -66,6 +67,11 @@ LOOKS: Mapping[str, Look] = {
     "emc-ind": Look(FOREST, DOT_DASHED, "D"),
     "emc-cen": Look(ULTRAMARINE, DOTTED, "o"),
     "emc-dec": Look(LIME, DOTTED, "X"),
+    "emc-apart-vdn": Look(GOLDENROD, SOLID, "D"),
+    "emc-apart-qmix": Look(CYAN, SOLID, "v"),
+    "emc-apart-qplex": Look(MAGENTA, SOLID, "P"),
+    "qplex-emu": Look(SIENNA, DASHED, "P"),
+    "qplex-counts": Look(MOSS, DOT_DASHED, "X"),
 }
 
 OTHERS = tuple(Look(*look) for look in itertools.product(sorted({look.colour for look in LOOKS.values()}), DASHES, "<>*hp"))

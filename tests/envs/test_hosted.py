@@ -215,7 +215,7 @@ def test_repeated_failures_stop_the_run_with_a_checkpoint_that_can_be_resumed(tm
     (path,) = (tmp_path / "runs").glob("*/*/*")
     assert len(list(path.glob("checkpoints/[0-9]*"))) == 1
     with pytest.raises(RunError, match="failed 3 times in a row"):
-        resume(path)
+        resume(path, trust=f"{EXAMPLES}:Numbered")
 
 
 def test_wrong_shapes_are_blamed_on_the_environment(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     with pytest.raises(Interrupted) as stop:
         start(wanted, tmp_path / "half", display=Impatient())
     assert stop.value.step < 60
-    half = resume(stop.value.run.path)
+    half = resume(stop.value.run.path, trust=f"{EXAMPLES}:Race")
     assert (whole.path / "metrics.jsonl").read_text() == (half.path / "metrics.jsonl").read_text()
     shape = jax.eval_shape(loop_of(wanted).init)
     ours, theirs = (run.latest_checkpoint(shape).tree for run in (whole, half))
@@ -596,4 +596,4 @@ def test_observations_that_are_no_vector_are_refused_in_one_line() -> None:
 def test_the_manifest_of_a_hosted_run_is_plain_json() -> None:
     env = Hosted(f"{EXAMPLES}:Race", "a=1")
     data = json.loads(json.dumps(to_json(config(env))))
-    assert from_json(data) == config(env)
+    assert from_json(data, f"{EXAMPLES}:Race") == config(env)

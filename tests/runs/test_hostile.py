@@ -19,7 +19,7 @@ import pytest
 import safetensors.numpy
 
 import emc
-from emc.cli import COMMANDS, main
+from emc.cli import main
 from emc.envs import make_env
 from emc.errors import CheckpointError, OutputLost, RunError, UserError
 from emc.methods import Method
@@ -348,7 +348,7 @@ def test_what_was_lost_is_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: p
     def lose(words: list[str]) -> None:
         raise OutputLost("lines are gone")
 
-    monkeypatch.setitem(COMMANDS, "train", lose)  # pyright: ignore
+    monkeypatch.setattr("emc.commands.train.main", lose)
     with pytest.raises(SystemExit) as stop:
         main(["train"])
     assert (stop.value.code, capsys.readouterr().err) == (1, "emc: lines are gone\n")

@@ -62,7 +62,7 @@ def distinct() -> dict[str, Method]:
 
 
 # Of what most is different in, evaluation too, which depends on the policy alone.
-FIRST = {"iql", "qtran", "ow-qmix", "maven", "rode", "emc-qplex, paper"}
+FIRST = {"iql", "qtran", "ow-qmix", "maven", "rode", "emc-apart-vdn", "emc-qplex, paper"}
 
 
 def weights(state: TrainState) -> list[np.ndarray]:
