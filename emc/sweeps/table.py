@@ -122,4 +122,6 @@ def _seconds_left(runs: Sequence[Progress], now: float) -> float | None:
 
 
 def _clock(seconds: float) -> str:
-    return str(datetime.timedelta(seconds=round(seconds)))
+    """Hours, minutes and seconds; beyond a day, which leaves little room for names, days and hours."""
+    whole = datetime.timedelta(seconds=round(seconds))
+    return f"{whole.days} d {whole.seconds // 3600} h" if whole.days else str(whole)
