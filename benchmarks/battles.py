@@ -1,4 +1,4 @@
-"""Battles: random play beside JaxMARL's SMAX in the same run, compiling, bytes of replay, and one EMC-QPLEX gradient step.
+"""Battles: random play beside JaxMARL's SMAX in the same run, compiling, and bytes of replay.
 
     python benchmarks/battles.py [MAP ...]        all maps unless some are named; SMAX needs the extra `smax`
 
@@ -16,19 +16,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from common import keep, machine, seconds, sgemm_peak
-from update import full_batch, operations
+from common import keep, machine, seconds
 
 from emc.envs.battle import MAPS, Battle
 from emc.envs.jaxmarl import made
 from emc.errors import UserError
-from emc.methods import make_method
-from emc.training.learner import init_learner, update
 from emc.training.replay import Replay
 from emc.types import bytes_of
 
 STEPS = 50
-UPDATED = ("2s3z", "27m_vs_30m")
 
 
 def random_actions(available: jax.Array, key: jax.Array) -> jax.Array:
@@ -83,14 +79,6 @@ def steps_per_second(run: Callable[[jax.Array], Any], count: int) -> tuple[float
     return STEPS * count / seconds(lambda: compiled(jax.random.key(1)), repeats=3), compiling
 
 
-def time_update(name: str) -> tuple[float, float]:
-    """Seconds of one EMC-QPLEX gradient step with the constants for these maps, and its operations."""
-    method, spec = make_method("emc-qplex", "starcraft"), Battle(name).spec
-    state, batch = init_learner(method, spec, jax.random.key(1)), full_batch(spec, method.batch_episodes, spec.episode_limit)
-    step = jax.jit(lambda state, batch: update(method, state, batch, jnp.int32(0))[0])
-    return seconds(lambda: step(state, batch), repeats=3), operations(spec, method.batch_episodes, method.policy.hidden)
-
-
 def main(names: list[str]) -> None:
     result = machine()
     for name in names:
@@ -113,11 +101,6 @@ def main(names: list[str]) -> None:
         whole = 4 * (moments * (agents * (spec.obs_size + spec.n_actions) + spec.state_size) + steps * (agents + 3))
         stored = bytes_of(jax.eval_shape(lambda spec=spec: Replay.empty(spec, 1)).episodes)
         result |= {f"{name}: kB of replay per episode": stored / 1e3, f"{name}: replay, share of float32": stored / whole}
-        if name in UPDATED:
-            peak = sgemm_peak()
-            time_one, work = time_update(name)
-            peak = max(peak, sgemm_peak())
-            result |= {f"{name}: EMC-QPLEX update, ms": time_one * 1e3, f"{name}: EMC-QPLEX update, share of SGEMM": work / time_one / peak}
         print(name, "done", flush=True)
     keep("battles", result, partial={*names} != {*MAPS})
 

@@ -14,20 +14,21 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from common import keep, machine, seconds
-from update import SIZES, full_batch
+from update import made_up
 
+from emc.envs import make_env
 from emc.methods import METHODS, Method
 from emc.training.learner import LearnerState, init_learner, update
 from emc.types import EnvSpec, Episodes
 
 STEPS_PER_CALL = 5
 TURNS = 10
-SPEC: EnvSpec = dataclasses.replace(SIZES["gridworld"], idle_actions=(4,), move_actions=(0, 1, 2, 3))
+SPEC: EnvSpec = make_env("gridworld").spec
 
 
 def batch_for(method: Method) -> Episodes:
     """Random episodes with whatever decisions the policy would have recorded."""
-    batch = full_batch(SPEC, 32, SPEC.episode_limit)
+    batch = made_up(SPEC, 32, SPEC.episode_limit)
     shape = batch.reward.shape
     choice = jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape), x.dtype), method.policy.blank_choice(SPEC))
     return dataclasses.replace(batch, choice=choice)

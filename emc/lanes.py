@@ -98,6 +98,14 @@ class Layout:
     lanes: int  # beside each other
     block: int  # moments of every lane that work per moment handles at once
 
+    def longest(self, episodes: int, limit: int) -> int:
+        """Moments of a lane, if all of so many episodes lasted to their limit."""
+        return -(-episodes // self.lanes) * (limit + 1)
+
+    def block_within(self, longest: int) -> int:
+        """Moments of a block, where lanes have so many at most: what would be two blocks is one."""
+        return longest if longest <= 2 * self.block else self.block
+
 
 def layout_for(episodes: int, n_agents: int, usual_length: float, lanes: int = 0, block: int = 0) -> Layout:
     """The layout of so many episodes that usually last this share of the longest: as asked, or, for 0, as suits the machine."""
@@ -142,8 +150,9 @@ def arrange(length: Int[Array, " B"], limit: int, layout: Layout) -> _Places:
     No lane gets longer than if all episodes had full length: one of the lanes has always had less than its share of them.
     """
     episodes, lanes = length.shape[0], layout.lanes
-    longest = -(-episodes // lanes) * (limit + 1)
-    size = -(-longest // layout.block) * layout.block + 1  # whole blocks, and one moment for what the last step could lead to
+    longest = layout.longest(episodes, limit)
+    block = layout.block_within(longest)
+    size = -(-longest // block) * block + 1  # whole blocks, and one moment for what the last step could lead to
     order = jnp.argsort(-length, stable=True)
 
     def place(end: Array, episode: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -171,7 +180,7 @@ def lay(
 
     Only what was played is read, unpacked and turned into inputs, and that once for all networks that look at it.
     """
-    places, size = arrange(length, limit, layout), layout.block
+    places, size = arrange(length, limit, layout), layout.block_within(layout.longest(length.shape[0], limit))
     moments = shared_maximum(places.longest)
     there = places.episode < length.shape[0]
 
@@ -248,6 +257,8 @@ def along(work: Work, lanes: Lanes, weights: PyTree, tracks: PyTree = (), fixed:
 def fold(work: Callable[..., Any], lanes: Lanes, weights: PyTree, carry: PyTree, tracks: PyTree, fixed: PyTree, data: PyTree) -> Any:
     """The same for work that carries something from block to block: `work(weights, carry, tracks, fixed, data)` gives what to carry on and
     the block's outputs; the answer is the last of the one and all of the other."""
+    if lanes.time.shape[0] // lanes.block == 1:
+        return _at_once(work, lanes.block, weights, carry, tracks, fixed, data)
     return _travel(work, lanes.block, lanes.moments, weights, carry, tracks, fixed, data)
 
 
@@ -267,6 +278,13 @@ def backwards(step: Callable[[Tree, PyTree], Tree], lanes: Lanes, start: Tree, d
 def ahead(values: Shaped[Array, "M *rest"]) -> Shaped[Array, "M *rest"]:
     """What stands one moment later: for a step, what it led to."""
     return jnp.concatenate([values[1:], jnp.zeros_like(values[:1])])
+
+
+def _at_once(work: Callable[..., Any], size: int, weights: Any, carry: Any, tracks: Any, fixed: Any, data: Any) -> Any:
+    """Work on a single block, differentiated as usual: nothing would be gained by computing it again."""
+    here = jax.tree.map(lambda x: x[:size], tracks)
+    last, out = work(weights, carry, here, *lax.stop_gradient((fixed, data)))
+    return last, jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), out)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))

@@ -77,7 +77,7 @@ def at_once(x: Float[Array, " in"], *layers: Linear) -> list[Float[Array, "... o
     shapes = [layer.weight.shape[:-1] for layer in layers]
     bias = jnp.concatenate([jnp.zeros(math.prod(s)) if a.bias is None else a.bias.reshape(-1) for a, s in zip(layers, shapes, strict=True)])
     ends = list(itertools.accumulate(math.prod(shape) for shape in shapes))
-    parts = jnp.split(weight @ x + bias, ends[:-1])
+    parts = jnp.split(x @ weight.T + bias, ends[:-1])  # in this order a batch of inputs stays rows
     return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 

@@ -59,7 +59,7 @@ def test_every_moment_of_every_episode_stands_once_and_is_followed_by_the_next(d
     each = -(-len(lengths) // lanes)
     size = found.time.shape[0]
     assert found.episode.shape == found.time.shape == found.first.shape == (size, lanes)
-    assert size % BLOCK == 1  # whole blocks, and one moment that the last of them looks ahead to
+    assert size % (BLOCK if each * (LIMIT + 1) > 2 * BLOCK else each * (LIMIT + 1)) == 1  # whole blocks, and a moment to look ahead to
     assert size > each * (LIMIT + 1)
     inside = found.episode < len(lengths)
     moments = sorted((int(e), int(t)) for e, t in zip(found.episode[inside], found.time[inside], strict=True))
@@ -491,9 +491,10 @@ def mixed_moments(lengths: Sequence[int], limit: int, lanes: int, policy: Policy
 
 def test_a_mixer_is_asked_about_what_was_played_and_not_about_padding() -> None:
     lengths = [7, 3, 12, 1]
-    asked = mixed_moments(lengths, 12, 2)
+    asked = mixed_moments(lengths, 100, 2)
     blocks = -(-(13 + 2) // BLOCK)  # the lanes hold 12 and 1, 7 and 3
     assert asked == 3 * blocks * BLOCK * 2
-    assert mixed_moments(lengths, 100, 2) == asked
+    assert mixed_moments(lengths, 1_000, 2) == asked
+    assert mixed_moments(lengths, 12, 2) == 2 * 2 * 26  # lanes of at most 26 moments are one block, which is not computed again
     assert mixed_moments([2 * length for length in lengths], 100, 2) <= 2 * asked
     assert mixed_moments([100] * 4, 100, 2) > 10 * asked  # it could be as much
