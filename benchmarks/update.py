@@ -2,6 +2,7 @@
 
     python benchmarks/update.py                      all sizes
     python benchmarks/update.py 2s3z MMM2            some of them
+    python benchmarks/update.py --profile            what the compiled program spends its time on, instruction by instruction
     python benchmarks/update.py --growth             how it grows with agents, length and batch (benchmarks/results/growth.png)
 
 Work is counted as the products of the agents' layers that the method cannot avoid, at the moments that were really played: six forward
@@ -14,7 +15,10 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import tempfile
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -33,6 +37,7 @@ from emc.training.rollout import play
 from emc.types import EnvSpec, Episodes
 
 STEPS_PER_CALL = 3
+PROFILED = ("products of the recurrent core", "the rest of the recurrent core", "mixers and other loops", "clearing", "else")
 SIZES = {
     "gridworld": ("emc-vdn", "released"),
     **dict.fromkeys(("3m", "2s3z", "3s_vs_5z", "MMM2", "27m_vs_30m", "corridor"), ("emc-qplex", "starcraft")),
@@ -110,6 +115,69 @@ def parts(method: Method, spec: EnvSpec, replay: Replay, batch: Lanes) -> dict[s
     }
 
 
+def profile(names: list[str]) -> None:
+    """Shares of an update's time, from a trace of its instructions: they add up to all of it. Tracing itself costs some per cent."""
+    result = machine()
+    for name in names:
+        method = make_method(*SIZES[name], name)
+        spec, episodes = played(name, method.batch_episodes)
+        batch, state = laid(method, spec, episodes), init_learner(method, spec, jax.random.key(1))
+        step = jax.jit(lambda state, batch, method=method: learn(method, state, batch, jnp.int32(0))[0])
+        for _ in range(3):  # compiles, and has its memory
+            jax.block_until_ready(step(state, batch))
+        with tempfile.TemporaryDirectory() as folder:
+            with jax.profiler.trace(folder):
+                for _ in range(STEPS_PER_CALL):
+                    jax.block_until_ready(step(state, batch))
+            spans = spans_in(next(Path(folder).rglob("*.xplane.pb")))
+        parts = dict.fromkeys(PROFILED, 0.0)
+        moments = int(batch.moments)
+        for title, time, inner in outermost(spans):
+            products = sum(span.time for span in inner if span.is_product)
+            if sum(span.is_product for span in inner) >= 3 * moments:  # a loop over the moments, with a product for each layer
+                parts[PROFILED[0]] += products
+                parts[PROFILED[1]] += time - products
+            elif title.startswith("while"):
+                parts["mixers and other loops"] += time
+            else:
+                parts["clearing" if "broadcast" in title else "else"] += time
+        whole = sum(parts.values())
+        result[f"{name}: traced ms"] = whole / STEPS_PER_CALL / 1e6
+        result |= {f"{name}: share of {part}": time / whole for part, time in parts.items()}
+    keep("profile", result)
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """An instruction of a compiled program, while it ran."""
+
+    name: str
+    start: float
+    time: float
+
+    @property
+    def is_product(self) -> bool:
+        return self.name.startswith(("ynn_fusion", "dot"))
+
+
+def spans_in(trace: Path) -> list[Span]:
+    """Instructions of a trace, those that contain others first."""
+    lines = (line for plane in jax.profiler.ProfileData.from_file(str(trace)).planes for line in plane.lines if "XLA" in line.name)
+    spans = [Span(event.name, event.start_ns, event.duration_ns) for line in lines for event in line.events if "::" not in event.name]
+    return sorted(spans, key=lambda span: (span.start, -span.time))
+
+
+def outermost(spans: list[Span]) -> Iterator[tuple[str, float, list[Span]]]:
+    """Instructions that no other contains, with those that each contains: the innermost, so that none counts twice."""
+    at = 0
+    while at < len(spans):
+        outer, first = spans[at], at + 1
+        at = first
+        while at < len(spans) and spans[at].start < outer.start + outer.time:
+            at += 1
+        yield outer.name, outer.time, [span for span in spans[first:at] if not span.name.startswith("while")]
+
+
 def growth() -> None:
     """How an update grows, with everything else held."""
     import matplotlib.pyplot as plt
@@ -179,7 +247,10 @@ def main(names: list[str]) -> None:
 
 if __name__ == "__main__":
     keep_freed_memory()
-    if "--growth" in sys.argv:
-        growth()
-    else:
-        main(sys.argv[1:] or list(SIZES))
+    match sys.argv[1:]:
+        case ["--growth"]:
+            growth()
+        case ["--profile", *names]:
+            profile(names or list(SIZES))
+        case names:
+            main(names or list(SIZES))
