@@ -96,10 +96,10 @@ def parts(method: Method, spec: EnvSpec, replay: Replay, batch: Lanes) -> dict[s
 
     def mixed(net: Any, seen: Seen, batch: Lanes) -> Any:
         def value(net: Any, q: Any) -> Any:
-            nets, run = dataclasses.replace(seen.nets, mixer=net), dataclasses.replace(seen.run, q=q)
+            nets, run = dataclasses.replace(seen.nets, mixer=net), dataclasses.replace(seen.unroll, q=q)
             return jnp.sum(mix_now(method.mixer, Seen(nets, run), batch).q)
 
-        return jax.grad(value, argnums=(0, 1))(net, seen.run.q)
+        return jax.grad(value, argnums=(0, 1))(net, seen.unroll.q)
 
     def time(function: Any, *arguments: Any) -> float:
         compiled = jax.jit(function)

@@ -1,7 +1,7 @@
 """`python -m emc` is the `emc` command."""
 
-from emc.child import follow_parent
 from emc.cli import main
+from emc.processes import follow_parent
 
 follow_parent()
 main()

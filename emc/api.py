@@ -14,7 +14,7 @@ import numpy as np
 
 from emc.display import LiveDisplay, PlainDisplay
 from emc.envs import make_env
-from emc.envs.base import Described
+from emc.envs.base import HasSpec
 from emc.envs.registry import task, task_of
 from emc.errors import UserError
 from emc.loggers import Logger, logged_by, names_in, with_loggers
@@ -119,7 +119,7 @@ class Run:
 
 def train(
     method: str | Method,
-    env: str | Described,
+    env: str | HasSpec,
     *,
     preset: str = "",
     seeds: int | tuple[int, ...] = 1,
@@ -222,7 +222,7 @@ def display_for(progress: bool | None, config: RunConfig) -> Display:
 class LoadedPolicy:
     """Trained agents, acting greedily, in one episode or in many side by side; call `reset` at the start of every episode."""
 
-    def __init__(self, actors: Actors, env: Described, seed: int = 0, step: int = 0, warnings: tuple[str, ...] = ()):
+    def __init__(self, actors: Actors, env: HasSpec, seed: int = 0, step: int = 0, warnings: tuple[str, ...] = ()):
         self.actors, self.env, self.spec, self.seed = actors, env, env.spec, seed
         self.step, self.warnings = step, warnings  # of training, and a line for each newer checkpoint that could not be used
         self._key = jax.random.key(seed)

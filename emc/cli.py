@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from emc.commands.messages import fail, leave, refuse
 from emc.errors import UserError
-from emc.names import lookup
+from emc.user_input import lookup
 
 USAGE = """emc: cooperative multi-agent reinforcement learning with coordinated exploration
 

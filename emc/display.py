@@ -13,10 +13,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from emc.names import in_one_line
 from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
 from emc.runs.session import Display, Status
+from emc.user_input import in_one_line
 
 SHOWN = {
     "test_win_rate": "test win rate",

@@ -48,10 +48,10 @@ from emc.losses.fitting import ValueState
 from emc.losses.joint import QtranNet
 from emc.losses.weighted import CentralNet
 from emc.methods import Method
-from emc.names import lookup
 from emc.parts import Nets
 from emc.training.learner import LearnerState, init_learner
 from emc.types import EnvSpec, Episodes
+from emc.user_input import lookup
 
 Weights = Mapping[str, Any]
 

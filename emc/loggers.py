@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 from emc.errors import UserError
 from emc.files import written_whole
-from emc.names import lookup
 from emc.plugins import imported
 from emc.runs.config import RunConfig, to_json
 from emc.runs.directory import EVENTS, RunDirectory
 from emc.runs.session import Display, Status
+from emc.user_input import lookup
 
 
 class Logger(Protocol):

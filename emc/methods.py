@@ -25,7 +25,6 @@ from emc.lanes import Layout, layout_for
 from emc.losses import TD, CentralTD, Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent
-from emc.names import check_size, lookup
 from emc.optimisers import Adam, Optimiser, RMSprop
 from emc.parts import Curiosity, Memory, Mixer, Policy, ValueLoss
 from emc.plugins import imported, offered
@@ -33,6 +32,7 @@ from emc.policies import Apart, Maven, RecurrentQ, Rode
 from emc.sampling import Prioritised, Sampler, Uniform
 from emc.schedules import DecayingWeight, Epsilon
 from emc.types import EnvSpec
+from emc.user_input import check_size, lookup
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +117,7 @@ def curious(**fields: Any) -> Method:
     return dataclasses.replace(EMC_QPLEX, curiosity=ValueCuriosity(**fields))
 
 
-def patient(method: Method) -> Method:
+def with_gamma_099(method: Method) -> Method:
     """With the discount of the methods whose own releases never had 0.9."""
     return dataclasses.replace(method, gamma=0.99)
 
@@ -131,20 +131,24 @@ METHODS: Mapping[str, Entry] = {
     "qmix": Entry(Method(mixer=QMIX()), "a monotone mixing network", "Rashid et al., ICML 2018"),
     "qmix-tuned": Entry(TUNED_QMIX, "QMIX as PyMARL2 tuned it: TD(lambda), Adam, large batches", "Hu et al., 2021"),
     "qplex": Entry(Method(mixer=TOY_QPLEX), "a duplex duelling mixer, complete for greedy agents", "Wang et al., ICLR 2021"),
-    "qtran": Entry(patient(Method(loss=Qtran())), "a joint value that the agents' sum must meet and bound", "Son et al., ICML 2019"),
+    "qtran": Entry(with_gamma_099(Method(loss=Qtran())), "a joint value that the agents' sum must meet and bound", "Son et al., ICML 2019"),
     "cw-qmix": Entry(
-        patient(Method(mixer=QMIX(), loss=Weighted("central"))),
+        with_gamma_099(Method(mixer=QMIX(), loss=Weighted("central"))),
         "QMIX weighted towards joint actions that may be best, judged by an unrestricted value",
         "Rashid et al., NeurIPS 2020",
     ),
     "ow-qmix": Entry(
-        patient(Method(mixer=QMIX(), loss=Weighted("optimistic"))), "QMIX weighted where it underestimates", "Rashid et al., NeurIPS 2020"
+        with_gamma_099(Method(mixer=QMIX(), loss=Weighted("optimistic"))),
+        "QMIX weighted where it underestimates",
+        "Rashid et al., NeurIPS 2020",
     ),
     "maven": Entry(
-        patient(Method(policy=Maven(), mixer=MAVEN_MIXER)), "agents commit to a latent for a whole episode", "Mahajan et al., NeurIPS 2019"
+        with_gamma_099(Method(policy=Maven(), mixer=MAVEN_MIXER)),
+        "agents commit to a latent for a whole episode",
+        "Mahajan et al., NeurIPS 2019",
     ),
     "rode": Entry(
-        patient(Method(policy=Rode(), mixer=QMIX(), epsilon=Epsilon(steps=70_000, restart_at=50_000, restart_steps=70_000))),
+        with_gamma_099(Method(policy=Rode(), mixer=QMIX(), epsilon=Epsilon(steps=70_000, restart_at=50_000, restart_steps=70_000))),
         "roles with action spaces of their own, found by clustering what actions do",
         "Wang et al., ICLR 2021",
     ),
@@ -196,7 +200,7 @@ PAPER_CURIOSITY: dict[str, Any] = {
 }  # what the paper's text says of it, in general: it gives no constants for small tasks
 
 
-def in_the_papers_words(name: str, method: Method) -> Method:
+def with_the_papers_constants(name: str, method: Method) -> Method:
     """A method that the paper introduces, with the constants of its text; it names no gamma."""
     plain = TD(double_q=False)
     if not name.startswith("emc"):
@@ -209,7 +213,7 @@ def in_the_papers_words(name: str, method: Method) -> Method:
 
 
 PAPER: Mapping[str, Entry] = {
-    name: dataclasses.replace(entry, method=in_the_papers_words(name, entry.method)) if entry.paper == NOVELTY else entry
+    name: dataclasses.replace(entry, method=with_the_papers_constants(name, entry.method)) if entry.paper == NOVELTY else entry
     for name, entry in METHODS.items()
 }
 

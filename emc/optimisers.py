@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from emc.names import SMALLEST, check_number
+from emc.user_input import SMALLEST, check_number
 
 Params = TypeVar("Params")  # any pytree of weights
 MOST_DECAY = 0.999999  # with 1 nothing would ever be averaged

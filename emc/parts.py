@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from emc.lanes import Lanes
-from emc.names import check_size
 from emc.types import AgentValues, EnvSpec, Episodes, Unroll
+from emc.user_input import check_size
 
 Metrics = dict[str, Float[Array, ""]]
 
@@ -46,7 +46,7 @@ class Seen(eqx.Module):
     """One set of weights, and what its agents make of a batch."""
 
     nets: Nets
-    run: Unroll
+    unroll: Unroll
 
 
 class Step(eqx.Module):
@@ -101,7 +101,7 @@ class Policy(Part):
         """Fresh weights of what is fitted together with the team's value."""
 
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> PyTree:
-        """What it learns by other means, before it did."""
+        """The initial state of what is learnt apart from the team's value (roles, a latent); nothing for most."""
         return ()
 
     def blank_choice(self, spec: EnvSpec) -> PyTree:
@@ -162,8 +162,8 @@ class Policy(Part):
         """One step of learning by other means."""
         return state, {}
 
-    def turned(self, before: PyTree, after: PyTree) -> Bool[Array, ""]:
-        """Whether such a step gave all values another meaning, so that the target is copied at once."""
+    def meaning_changed(self, before: PyTree, after: PyTree) -> Bool[Array, ""]:
+        """Whether that step changed what the values refer to (new roles, say): the target network is then copied at once."""
         return jnp.zeros((), bool)
 
     def tested(self, net: PyTree, state: PyTree) -> Actors:
@@ -276,7 +276,7 @@ class ValueLoss(Part):
 
 @dataclasses.dataclass(frozen=True)
 class Curiosity(Part):
-    """What is novel."""
+    """Intrinsic rewards: how novel each step of a batch is."""
 
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, spec: EnvSpec, policy: Policy, policy_net: PyTree) -> PyTree:
@@ -286,7 +286,7 @@ class Curiosity(Part):
         """See freshly collected episodes."""
         return state
 
-    def unbent(self, state: PyTree) -> PyTree | None:
+    def extrinsic_agents(self, state: PyTree) -> PyTree | None:
         """Weights of agents that learn from the extrinsic reward alone, if it has such: they are tested beside the policy."""
         return None
 

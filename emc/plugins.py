@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from emc.errors import UserError
-from emc.names import lookup
+from emc.user_input import lookup
 
 PARTS, ENVS = "emc.parts", "emc.envs"  # groups of entry points
 IMPORT_SECONDS = 120.0  # for a module of one's own: a game may take long to load, but not for ever

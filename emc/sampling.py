@@ -12,8 +12,8 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from emc.names import SMALLEST, check_number
 from emc.parts import Part
+from emc.user_input import SMALLEST, check_number
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from emc.errors import UserError
-from emc.names import check_size
+from emc.user_input import check_size
 
 
 @dataclasses.dataclass(frozen=True)

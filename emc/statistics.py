@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from emc.errors import UserError
-from emc.names import check_number, check_size
+from emc.user_input import check_number, check_size
 
 Scores = Mapping[str, Float[np.ndarray, " runs"]]  # by task; tasks may have different numbers of runs
 Tables = Sequence[Float[np.ndarray, "*samples runs"]]  # the same without names, possibly many samples of it at once

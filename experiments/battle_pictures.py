@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from emc.envs.battle import Battle
 from emc.envs.battle.forces import NOBODY
-from emc.envs.battle.scripts import SCRIPTS
+from emc.policies.scripted import SCRIPTS
 from emc.report.animation import Moment, animate
 
 MAPS = ("corridor", "MMM2", "2c_vs_64zg", "3s5z_vs_3s6z", "bane_vs_bane")

@@ -8,8 +8,8 @@ there is.
 
 from emc.claims import Arm, Claim, Panel, Statement
 from emc.claims.figures import plot_heat_maps, plot_inside
+from emc.claims.heat_map_measures import EARLY, MIDDLE, alike, evenness, paid_in, time_in
 from emc.claims.judgement import ahead, fails, wins
-from emc.claims.places import EARLY, MIDDLE, alike, evenness, paid_in, time_in
 
 METHODS = ("emc-qplex", "qplex-global", "qplex-local")
 ARMS = tuple(Arm(f"{method} gridworld") for method in METHODS)

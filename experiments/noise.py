@@ -7,8 +7,8 @@ goals. The paper lists 0, 0.0001, 0.01 and 0.25, read here as variances: standar
 
 from emc.claims import Arm, Claim, Panel, Statement
 from emc.claims.figures import plot_areas
+from emc.claims.heat_map_measures import time_in
 from emc.claims.judgement import ahead, along_the_way, fails, wins
-from emc.claims.places import time_in
 
 LEVELS = ("0", "0.01", "0.1", "0.5")
 

@@ -23,10 +23,10 @@ from matplotlib.figure import Figure
 from PIL import Image, PngImagePlugin
 
 from emc.claims import Claim, Evidence, Sample, Verdict, VerdictKind, gather, jobs_of
+from emc.claims.catalogue import claims
 from emc.claims.figures import plot_panels
 from emc.claims.judgement import OUTSIDE
 from emc.claims.reproduction import csv_of, figures_of, missing, verdicts_of
-from emc.claims.shelf import claims
 from emc.files import written_whole
 from emc.report.figures import pixels
 from emc.statistics import quartiles, steps_to

@@ -16,7 +16,7 @@ import numpy as np
 
 from emc.envs.battle import MAPS, Battle
 from emc.envs.battle.formation import FORMATIONS
-from emc.envs.battle.scripts import SCRIPTS, play
+from emc.policies.scripted import SCRIPTS, play
 from emc.runs.machine import commit_of
 
 ROOT = Path(__file__).parents[1]

@@ -18,7 +18,7 @@ SOURCES = sorted((ROOT / "emc").rglob("*.py"))
 STAGES = (
     {"errors"},
     {"files"},
-    {"types", "names", "child", "allocator"},
+    {"types", "user_input", "processes", "allocator"},
     {"plugins", "flags"},
     {"lanes"},
     {"parts", "nets", "schedules", "optimisers", "envs", "statistics"},

@@ -12,7 +12,7 @@ import pytest
 
 from emc.cli import main
 from emc.commands.messages import MOST_LETTERS
-from emc.names import in_one_line
+from emc.user_input import in_one_line
 
 ROOT = Path(__file__).parents[1]
 LONG, DIGITS = "x" * 5_000, "9" * 5_000

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emc.claims.evidence import Evidence, Sample
-from emc.envs.base import Drawn
+from emc.envs.base import HasMap
 from emc.report.aggregate import plot_iqm_bars, plot_profiles
 from emc.report.ceilings import different, draw_ceilings
 from emc.report.curves import draw_band, group_runs, middle_half, plot_diagnostics, read_lines
@@ -84,7 +84,7 @@ def plot_areas(evidence: Evidence, panel: str, theme: Theme = LIGHT) -> dict[str
 def plot_heat_maps(evidence: Evidence, panel: str, theme: Theme = LIGHT) -> dict[str, Figure]:
     """Where the agents of each method went and where curiosity paid, early, in the middle and late in training; none without maps."""
     found = [(name, sample.config.env, phases(sample.snapshots())) for name, sample in evidence.samples.get(panel, {}).items()]
-    shown = [(name, env, stretches) for name, env, stretches in found if stretches and isinstance(env, Drawn)]
+    shown = [(name, env, stretches) for name, env, stretches in found if stretches and isinstance(env, HasMap)]
     return {"heat-maps": plot_maps(shown, theme)} if shown else {}
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from emc.claims.claim import Verdict, VerdictKind
 from emc.claims.evidence import Evidence, Sample
-from emc.report.names import about, steps_in_words
+from emc.report.run_titles import about, steps_in_words
 from emc.statistics import ahead as chance_of
 from emc.statistics import area, quartiles, steps_to
 

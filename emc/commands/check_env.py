@@ -10,8 +10,8 @@ from tyro.conf import Positional, arg
 from emc.envs import make_env
 from emc.errors import UserError
 from emc.flags import parse, parse_known
-from emc.names import in_one_line
 from emc.runs.trial import promises
+from emc.user_input import in_one_line
 
 ABOUT = """Does an environment keep its promises? For your own ones: plays random episodes and says what of the interface is broken.
 

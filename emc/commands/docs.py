@@ -13,8 +13,8 @@ from tyro.conf import Positional, arg
 
 from emc.errors import UserError
 from emc.flags import parse
-from emc.names import lookup
 from emc.reference import methods_page
+from emc.user_input import lookup
 
 PLACES = ("emc_docs", "docs")  # in a wheel, and in the source tree
 METHODS = "methods"  # a page that is written from the dataclasses

@@ -15,15 +15,15 @@ from tyro.conf import Positional, arg
 
 from emc.commands.common import Trusting, loaded, prepare_jax
 from emc.envs.battle import Battle
-from emc.envs.battle.scripts import SCRIPTS
-from emc.envs.battle.scripts import play as play_script
 from emc.envs.hosted import Hosted, make_host
 from emc.envs.workers import Workers
 from emc.errors import UserError
 from emc.flags import parse
-from emc.names import lookup
+from emc.policies.scripted import SCRIPTS
+from emc.policies.scripted import play as play_script
 from emc.training.host_loop import play_hosted
 from emc.training.rollout import play
+from emc.user_input import lookup
 
 MOST_EPISODES = 100_000
 SIDE_BY_SIDE = 256  # episodes at once

@@ -10,7 +10,6 @@ from typing import Literal
 from emc.commands.common import Trusting, prepare_jax
 from emc.commands.messages import fail, note
 from emc.errors import UserError
-from emc.names import lookup
 from emc.runs.trust import Trust
 from emc.sweeps import (
     Engine,
@@ -27,6 +26,7 @@ from emc.sweeps import (
 )
 from emc.sweeps.calibration import forecast
 from emc.sweeps.table import table_for_this_terminal
+from emc.user_input import lookup
 
 MOST_WORKERS = 10_000  # runs at a time: more than any cluster has processors for
 

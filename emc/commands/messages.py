@@ -8,7 +8,7 @@ import sys
 from typing import NoReturn, TextIO
 
 from emc.errors import UserError
-from emc.names import in_one_line
+from emc.user_input import in_one_line
 
 MOST_LETTERS = 300  # of a refusal: a path or a list of names may be far longer than anybody reads
 

@@ -10,7 +10,7 @@ import jax
 from tyro.conf import Positional, arg
 
 from emc.commands.common import Trusting, loaded, prepare_jax
-from emc.envs.base import Drawn, Environment
+from emc.envs.base import Drawable, Environment
 from emc.errors import UserError
 from emc.flags import parse
 from emc.report.animation import animate, record
@@ -48,7 +48,7 @@ def rendered(run: Path, out: Path, trust: Trusted, seed: int = 0, trained_seed: 
     env = policy.env
     if not isinstance(env, Environment):
         raise UserError(f"{run}: its environment runs in worker processes and cannot be drawn here")
-    if not isinstance(env, Drawn):
-        raise UserError(f"{run}: its environment cannot be drawn. Give it the methods occupancy, draw and draw_outlines of emc.envs.base")
+    if not isinstance(env, Drawable):
+        raise UserError(f"{run}: its environment cannot be drawn. Give it the method draw of emc.envs.base.Drawable")
     animate(env, record(env, policy.actors, jax.random.key(seed)), out, vision)
     return out

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from emc.claims import gather, jobs_of
+from emc.claims.catalogue import claim, claims
 from emc.claims.reproduction import checklist, missing, overview, write
-from emc.claims.shelf import claim, claims
 from emc.commands.many import ManyFlags
 from emc.commands.messages import fail, note
 from emc.errors import UserError

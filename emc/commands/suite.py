@@ -9,7 +9,7 @@ from emc.commands.common import prepare_jax
 from emc.errors import UserError
 from emc.files import explained
 from emc.flags import parse
-from emc.suite.listing import SUITE, known, read, table, write
+from emc.suite.tasks import SUITE, known, read, table, write
 
 ABOUT = """Tasks where exploration is the bottleneck, with the odds of random success and the optimum.
 

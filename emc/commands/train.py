@@ -6,12 +6,12 @@ import os
 import shlex
 from collections.abc import Callable
 
-from emc.child import RUN_NAME
 from emc.commands.common import prepare_jax
 from emc.commands.messages import fail
 from emc.configuration import configured
 from emc.display import display_for_this_terminal
 from emc.loggers import names_in, with_loggers
+from emc.processes import RUN_NAME
 from emc.runs.directory import RunDirectory
 from emc.runs.session import Interrupted, Keeping, start
 

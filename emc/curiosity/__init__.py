@@ -1,4 +1,4 @@
-"""What is novel: intrinsic rewards."""
+"""Intrinsic rewards: how novel each step of a batch is."""
 
 from emc.curiosity.counts import Counts
 from emc.curiosity.none import NoCuriosity

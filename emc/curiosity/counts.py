@@ -17,10 +17,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped
 from emc.errors import UserError
 from emc.lanes import Lanes, along
 from emc.memory import index
-from emc.names import check_size
 from emc.parts import Actors, Curiosity, Metrics, Policy
 from emc.schedules import DecayingWeight, WeightState
 from emc.types import EnvSpec, Episodes, shared_maximum
+from emc.user_input import check_size
 
 
 class Counted(eqx.Module):

@@ -18,13 +18,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from emc.curiosity.value import distances
 from emc.lanes import Lanes, ahead, along
-from emc.names import SMALLEST, check_number, check_size, lookup
 from emc.nets import MLP, AgentNet
 from emc.optimisers import adam, descend, init_optimiser
 from emc.parts import Actors, Curiosity, Metrics, Policy
 from emc.policies.agents import unroll_agents
 from emc.schedules import DecayingWeight, WeightState
 from emc.types import EnvSpec, masked_mean
+from emc.user_input import SMALLEST, check_number, check_size, lookup
 
 Subject = Literal["state", "history"]
 

@@ -31,12 +31,12 @@ from emc.lanes import Lanes, ahead, along
 from emc.losses import TD, CentralTD
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.mixers import VDN
-from emc.names import SMALLEST, check_number, check_size, lookup
 from emc.nets import distance
 from emc.optimisers import Adam, Optimiser, RMSprop, descend, init_optimiser
 from emc.parts import Actors, Curiosity, Metrics, Mixer, Nets, Policy, ValueLoss
 from emc.schedules import DecayingWeight, WeightState
 from emc.types import EnvSpec, masked_mean
+from emc.user_input import SMALLEST, check_number, check_size, lookup
 
 Novelty = Literal["prediction", "change", "td_error"]
 
@@ -122,7 +122,7 @@ class ValueCuriosity(Curiosity):
         weight = self.weight.advance(state.weight, env_steps)
         return ValueCuriosityState(values, soft, predictor, predictor_optimiser, weight), bonus, report
 
-    def unbent(self, state: ValueCuriosityState) -> PyTree | None:
+    def extrinsic_agents(self, state: ValueCuriosityState) -> PyTree | None:
         joint = isinstance(self.loss, CentralTD)  # a critic of all, by which no agent could act
         return state.values.online.policy if isinstance(state.values, ValueState) and not joint else None
 

@@ -18,7 +18,7 @@ from emc.types import EnvSpec, HostTimestep, Timestep
 
 
 @runtime_checkable
-class Described(Protocol):
+class HasSpec(Protocol):
     """What is known of any environment, wherever it runs."""
 
     @property
@@ -26,15 +26,20 @@ class Described(Protocol):
 
 
 @runtime_checkable
-class Drawn(Described, Protocol):
-    """An environment that can be seen."""
-
-    def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
-        """How many agents stand on each cell of the map (`spec.map_shape`); an empty array where there is no map."""
-        ...
+class Drawable(HasSpec, Protocol):
+    """An environment whose episodes can be drawn."""
 
     def draw(self, axes: Any, world: PyTree) -> None:
         """Draw one moment on matplotlib axes (`world` holds numpy arrays)."""
+        ...
+
+
+@runtime_checkable
+class HasMap(Drawable, Protocol):
+    """One with a map of cells (`spec.map_shape`), on which visits and bonuses are counted."""
+
+    def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
+        """How many agents stand on each cell of the map."""
         ...
 
     def draw_outlines(self, axes: Any) -> None:
@@ -43,7 +48,7 @@ class Drawn(Described, Protocol):
 
 
 @runtime_checkable
-class Mapped(Drawn, Protocol):
+class HasAreas(HasMap, Protocol):
     """One whose map has parts worth a name."""
 
     def areas(self) -> Mapping[str, Bool[np.ndarray, "R C"]]:
@@ -52,7 +57,7 @@ class Mapped(Drawn, Protocol):
 
 
 @runtime_checkable
-class Sighted(Drawn, Protocol):
+class ShowsVision(Drawable, Protocol):
     """One whose agents see a part of it that can be shown."""
 
     def draw_vision(self, axes: Any, world: PyTree, agent: int) -> None:
@@ -61,7 +66,7 @@ class Sighted(Drawn, Protocol):
 
 
 @runtime_checkable
-class Environment(Described, Protocol):
+class Environment(HasSpec, Protocol):
     """A pure JAX environment."""
 
     def reset(self, key: PRNGKeyArray) -> tuple[PyTree, Timestep]:

@@ -7,14 +7,14 @@ import dataclasses
 import random
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from emc.envs.base import Described, Environment, checked_spec
+from emc.envs.base import Environment, HasSpec, checked_spec
 from emc.envs.hosted import Hosted
 from emc.envs.sizes import MOST
 from emc.envs.workers import Failure, Workers
@@ -64,7 +64,7 @@ class _Unplayable(Exception):
     """Why a worker could not go on."""
 
 
-def check(env: Described, episodes: int = EPISODES, patience: int = 1) -> list[Finding]:
+def check(env: HasSpec, episodes: int = EPISODES, patience: int = 1) -> list[Finding]:
     """Every promise that can be tested by playing some episodes; each may be tried as often as there is patience with failing workers."""
     spec = checked_spec(type(env).__name__, env)
     findings = list(_spec(spec))
@@ -189,7 +189,7 @@ def _episode(spec: EnvSpec, player: Player, seed: int) -> list[Moment]:
     return moments
 
 
-def _patient(spec: EnvSpec, player: Player, seed: int, patience: int) -> list[Moment]:
+def _episode_with_retries(spec: EnvSpec, player: Player, seed: int, patience: int) -> list[Moment]:
     """A random episode, tried again where a worker fails."""
     for _ in range(patience - 1):
         with contextlib.suppress(_Unplayable):
@@ -203,7 +203,7 @@ def _played(spec: EnvSpec, player: Player, count: int, patience: int, repeats: b
         if repeats:
             _episode(spec, player, 0)  # compiles what there is to compile
         began = time.perf_counter()
-        episodes = [_patient(spec, player, seed, patience) for seed in range(count)]
+        episodes = [_episode_with_retries(spec, player, seed, patience) for seed in range(count)]
     except _Unplayable as error:
         yield Finding("random episodes can be played", kept=False, detail=str(error))
         return
@@ -212,6 +212,29 @@ def _played(spec: EnvSpec, player: Player, count: int, patience: int, repeats: b
         return
     seconds = time.perf_counter() - began
     moments = [moment for episode in episodes for moment in episode]
+    yield from _moments(spec, moments)
+    yield from _beginnings_and_ends(episodes)
+    try:
+        again = _episode_with_retries(spec, player, 0, patience)
+    except _Unplayable as error:
+        yield Finding("random episodes can be played", kept=False, detail=str(error))
+        return
+    same = len(again) == len(episodes[0]) and all(_same(one, other) for one, other in zip(again, episodes[0], strict=True))
+    yield Finding(
+        f"the same episode comes again given the {'key' if repeats else 'seed'}",
+        kept=same or not repeats,
+        detail="" if same else "it does not, so that a run cannot be repeated exactly",
+        wish=not same and not repeats,
+    )
+    ends = sum(episode[-1].terminated for episode in episodes)
+    lengths = [len(episode) - 1 for episode in episodes]
+    speed = f"{len(moments) / seconds:,.0f} moments a second one at a time"
+    detail = f"{speed}, episodes of {min(lengths)} to {max(lengths)} steps, {ends} of {count} terminated"
+    yield Finding("random episodes can be played", kept=True, detail=detail)
+
+
+def _moments(spec: EnvSpec, moments: Sequence[Moment]) -> Iterator[Finding]:
+    """What holds at every moment: shapes, masks, numbers, and how a moment ends."""
 
     def every(promise: str, test: Callable[[Moment], bool], tell: Callable[[Moment], str]) -> Finding:
         broken = next((moment for moment in moments if not test(moment)), None)
@@ -244,6 +267,10 @@ def _played(spec: EnvSpec, player: Player, count: int, patience: int, repeats: b
     )
     yield every("no moment is both terminated and truncated", lambda m: not (m.terminated and m.truncated), lambda m: "both are true")
     yield every("a won moment is the last", lambda m: not m.won or m.over, lambda m: "won, but neither terminated nor truncated")
+
+
+def _beginnings_and_ends(episodes: Sequence[Sequence[Moment]]) -> Iterator[Finding]:
+    """What holds at the first and the last moment of an episode."""
     fresh = [episode[0] for episode in episodes]
     yield Finding("a reset starts an episode that is not over, with no reward", all(not m.over and m.reward == 0 for m in fresh))
     lasting = [len(episode) - 1 for episode in episodes if not episode[-1].over]
@@ -252,23 +279,6 @@ def _played(spec: EnvSpec, player: Player, count: int, patience: int, repeats: b
         not lasting,
         f"not over after {lasting[0]} steps: set terminated or truncated there" if lasting else "",
     )
-    try:
-        again = _patient(spec, player, 0, patience)
-    except _Unplayable as error:
-        yield Finding("random episodes can be played", kept=False, detail=str(error))
-        return
-    same = len(again) == len(episodes[0]) and all(_same(one, other) for one, other in zip(again, episodes[0], strict=True))
-    yield Finding(
-        f"the same episode comes again given the {'key' if repeats else 'seed'}",
-        kept=same or not repeats,
-        detail="" if same else "it does not, so that a run cannot be repeated exactly",
-        wish=not same and not repeats,
-    )
-    ends = sum(episode[-1].terminated for episode in episodes)
-    lengths = [len(episode) - 1 for episode in episodes]
-    speed = f"{len(moments) / seconds:,.0f} moments a second one at a time"
-    detail = f"{speed}, episodes of {min(lengths)} to {max(lengths)} steps, {ends} of {count} terminated"
-    yield Finding("random episodes can be played", kept=True, detail=detail)
 
 
 def _storable(values: np.ndarray, name: str) -> bool:

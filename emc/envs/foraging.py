@@ -26,8 +26,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray, Shaped
 
 from emc.errors import UserError
-from emc.names import Number, check_number, check_size, number
 from emc.types import EnvSpec, Timestep
+from emc.user_input import Number, check_number, check_size, number
 
 NONE, NORTH, SOUTH, WEST, EAST, LOAD = range(6)
 MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)], np.int32)  # row and column

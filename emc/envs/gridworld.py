@@ -27,8 +27,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from emc.errors import UserError
-from emc.names import Number, check_number, check_size, lookup, number
 from emc.types import EnvSpec, Timestep
+from emc.user_input import Number, check_number, check_size, lookup, number
 
 Vision = Literal["reversed", "origin", "pomdp", "full_observation"]
 UP, DOWN, LEFT, RIGHT, STAY = range(5)

@@ -16,9 +16,9 @@ import equinox as eqx
 
 from emc.envs.base import HostEnvironment, checked_spec
 from emc.errors import UserError
-from emc.names import check_number, check_size, lookup
 from emc.plugins import imported
 from emc.types import EnvSpec
+from emc.user_input import check_number, check_size, lookup
 
 
 class Hosted(eqx.Module):

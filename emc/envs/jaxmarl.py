@@ -21,8 +21,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from emc.envs.hosted import parse_arguments
 from emc.errors import UserError
-from emc.names import check_size, lookup
 from emc.types import EnvSpec, Timestep
+from emc.user_input import check_size, lookup
 
 MOVES, STOP = (0, 1, 2, 3), 4  # SMAX's actions; everything above attacks
 

@@ -25,8 +25,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from emc.errors import UserError
-from emc.names import Number, check_number, check_size, number
 from emc.types import EnvSpec, Timestep
+from emc.user_input import Number, check_number, check_size, number
 
 Payoff = tuple[tuple[Number, ...], ...]  # one row for each action of agent 0, one column for each of agent 1
 COLOURS = ("#0072B2", "#D55E00")  # blue and vermilion stay apart for every kind of colour vision
@@ -79,16 +79,9 @@ class OneStepGame(eqx.Module):
         world = after(world, action, self._payoff[action[0], action[1]])
         return world, self._show(world)
 
-    def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
-        """Nothing: there is no map."""
-        return jnp.zeros((0, 0))
-
     def draw(self, axes: Any, world: World) -> None:
         """Draw the table and what was played on empty matplotlib axes."""
         draw_tables(axes, [as_table("payoff", self.payoff, played(world, 0))], world)
-
-    def draw_outlines(self, axes: Any) -> None:
-        """Nothing: there is no map."""
 
     @property
     def _payoff(self) -> Float[Array, "A A"]:
@@ -116,10 +109,6 @@ class TwoStepGame(eqx.Module):
         world = after(world, action, jnp.asarray(TWO_STEPS)[_state(world), action[0], action[1]])
         return world, self._show(world)
 
-    def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
-        """Nothing: there is no map."""
-        return jnp.zeros((0, 0))
-
     def draw(self, axes: Any, world: World) -> None:
         """Draw the three tables and what was played on empty matplotlib axes."""
         first, second = played(world, 0), played(world, 1)
@@ -128,9 +117,6 @@ class TwoStepGame(eqx.Module):
             elsewhere = first is not None and first[0] != branch
             tables.append(as_table(name, TWO_STEPS[1 + branch], None if elsewhere else second, elsewhere))
         draw_tables(axes, tables, world)
-
-    def draw_outlines(self, axes: Any) -> None:
-        """Nothing: there is no map."""
 
     def _show(self, world: World) -> Timestep:
         over = world.time >= 2
@@ -183,18 +169,11 @@ class NStepGame(eqx.Module):
         world = after(world, action, payoff[action[0], action[1]])
         return world, self._show(world)
 
-    def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
-        """Nothing: there is no map."""
-        return jnp.zeros((0, 0))
-
     def draw(self, axes: Any, world: World) -> None:
         """Draw the table played last, or the first one, and what was played before on empty matplotlib axes."""
         now = max(int(world.time) - 1, 0)
         payoff = np.asarray(self.payoff(_branch(world), jnp.int32(now)))
         draw_tables(axes, [as_table(f"step {now + 1} of {self.steps}", payoff, played(world, now))], world)
-
-    def draw_outlines(self, axes: Any) -> None:
-        """Nothing: there is no map."""
 
     def _show(self, world: World) -> Timestep:
         over = (world.time >= self.steps) | ((world.time > 0) & (last_reward(world) <= 0))

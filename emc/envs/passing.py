@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from emc.envs import board
-from emc.names import check_size
 from emc.types import EnvSpec, Timestep
+from emc.user_input import check_size
 
 
 class World(eqx.Module):

@@ -21,8 +21,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from emc.errors import UserError
-from emc.names import Number, check_number, check_size, number
 from emc.types import EnvSpec, Timestep
+from emc.user_input import Number, check_number, check_size, number
 
 RIGHT, DOWN, LEFT, UP, STAY, CATCH = range(6)
 GONE = -1  # the cell of whoever has left: no cell of the board, nor beside one, has this number

@@ -18,9 +18,9 @@ from jaxtyping import Int
 
 from emc.envs.battle import MAPS
 from emc.errors import UserError
-from emc.names import lookup
 from emc.plugins import imported
 from emc.types import EnvSpec, HostTimestep
+from emc.user_input import lookup
 
 WANTED = {
     "smac": "StarCraft II and SMAC, from the repository oxwhirl/smac (the package called smac on the index is another one)",

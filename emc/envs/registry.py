@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from emc.envs.base import Described, Environment, checked_spec
+from emc.envs.base import Environment, HasSpec, checked_spec
 from emc.envs.battle import MAPS, Battle, describe
 from emc.envs.foraging import Foraging, fields_of
 from emc.envs.gridworld import Gridworld
@@ -22,8 +22,8 @@ from emc.envs.push_box import PushBox
 from emc.envs.repeated import Climbing, Penalty
 from emc.envs.secret_room import SecretRoom
 from emc.errors import UserError
-from emc.names import lookup
 from emc.plugins import ENVS, imported, offered
+from emc.user_input import lookup
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Task:
     """An environment and its usual experiment."""
 
     name: str
-    kind: Callable[..., Described]
+    kind: Callable[..., HasSpec]
     steps: int  # environment steps of training
     evaluate_every: int  # environment steps between tests
     test_episodes: int
@@ -45,7 +45,7 @@ class Task:
         low, high = self.scale
         return (value - low) / (high - low)
 
-    def make(self, **fields: Any) -> Described:
+    def make(self, **fields: Any) -> HasSpec:
         """The environment, with some of its fields changed."""
         known = [name for name in inspect.signature(self.kind).parameters if name not in self.fields]
         for field in fields:
@@ -57,7 +57,7 @@ class Task:
         return env if isinstance(env, Hosted) else _in_jax(self.name, env)
 
 
-def _in_jax(name: str, env: Any) -> Described:
+def _in_jax(name: str, env: Any) -> HasSpec:
     """An environment that can be compiled, or one line about what it lacks."""
     if not dataclasses.is_dataclass(env) or jax.tree_util.all_leaves([env]):
         raise UserError(f"{name} is no eqx.Module: derive the class from equinox.Module, as in emc docs your-environment")
@@ -178,12 +178,12 @@ def preset_for(name: str) -> str:
     return "starcraft" if is_battle(name) else "released"
 
 
-def task_of(env: Described) -> Task | None:
+def task_of(env: HasSpec) -> Task | None:
     """The task that an environment belongs to, whatever its other fields; None for one that is not listed."""
     fits = (entry for entry in TASKS.values() if isinstance(env, entry.kind))  # pyright: ignore[reportArgumentType]
     return next((entry for entry in fits if all(getattr(env, name) == value for name, value in entry.fields.items())), None)
 
 
-def make_env(name: str, **fields: Any) -> Described:
+def make_env(name: str, **fields: Any) -> HasSpec:
     """The environment called `name`, with some of its fields changed: `make_env("gridworld", penalty=0.5)`."""
     return task(name).make(**fields)

@@ -12,11 +12,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from emc.envs.matrix import Payoff, World, after, as_table, draw_tables, last_reward, played, unplayed
-from emc.names import Number, check_number, check_size, number
 from emc.types import EnvSpec, Timestep
+from emc.user_input import Number, check_number, check_size, number
 
 ACTIONS = 3
 LARGEST_MISTAKE = "it is what a mistake pays, so give a negative number or 0."
@@ -55,17 +55,10 @@ class Repeated(eqx.Module):
         world = after(world, action, self._table[action[0], action[1]])
         return world, self._show(world)
 
-    def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:
-        """Nothing: there is no map."""
-        return jnp.zeros((0, 0))
-
     def draw(self, axes: Any, world: World) -> None:
         """Draw the table, what was played last, and the steps before on empty matplotlib axes."""
         now = max(int(world.time) - 1, 0)
         draw_tables(axes, [as_table(f"step {now + 1} of {self.episode_limit}", self.payoff, played(world, now))], world)
-
-    def draw_outlines(self, axes: Any) -> None:
-        """Nothing: there is no map."""
 
     @property
     def _table(self) -> Float[Array, "A A"]:

@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from emc.envs import board
-from emc.names import check_size
 from emc.types import EnvSpec, Timestep
+from emc.user_input import check_size
 
 REACH = 1.5  # how near to a switch an agent must be
 OPENS = np.array([(True, True, True), (True, False, False), (False, True, False), (False, False, True)])  # doors, by switch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emc.envs.base import Described, checked_spec
+from emc.envs.base import HasSpec, checked_spec
 from emc.envs.hosted import Hosted
 from emc.errors import UserError
 from emc.types import EnvSpec
@@ -12,7 +12,7 @@ MOST = {"n_agents": 2**12, "n_actions": 2**16, "obs_size": 2**20, "state_size": 
 MOST_CELLS = 2**22
 
 
-def check_sizes(env: Described) -> None:
+def check_sizes(env: HasSpec) -> None:
     """Refuse an environment of sizes that nothing can be computed with."""
     spec = checked_spec(type(env).__name__, env)
     for name, most in MOST.items():
@@ -30,5 +30,5 @@ def _cells(spec: EnvSpec) -> int:
     return rows * columns
 
 
-def _named(env: Described) -> str:
+def _named(env: HasSpec) -> str:
     return env.source if isinstance(env, Hosted) else type(env).__name__

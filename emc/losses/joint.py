@@ -17,10 +17,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 from emc.lanes import Lanes, along
 from emc.losses.td import best, greedy_actions, mix_now, targets
 from emc.mixers import VDN
-from emc.names import check_number, check_size
 from emc.nets import MLP, torch_sequential
 from emc.parts import Actors, Fit, Mixer, Policy, Seen, ValueLoss
 from emc.types import EnvSpec, masked_mean
+from emc.user_input import check_number, check_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ def joint_error(
         state, hidden, q, available = (x[1:] for x in data)
         return net(state, features_last(hidden), best(q, available))
 
-    data = (batch.state, target.run.hidden, decider.run.q, batch.available)
+    data = (batch.state, target.unroll.hidden, decider.unroll.q, batch.available)
     after = along(work, batch, (), fixed=target_net, data=data)
     chosen = joint_values(net, online, batch, batch.action)
     return chosen, chosen - targets(reward, after, batch, gamma)
@@ -114,7 +114,7 @@ def joint_values(net: JointNet, seen: Seen, batch: Lanes, action: Int[Array, "M 
         state, action = (x[:-1] for x in data)
         return net(state, features_last(hidden), action)
 
-    return along(work, batch, net, seen.run.hidden, data=(batch.state, action))
+    return along(work, batch, net, seen.unroll.hidden, data=(batch.state, action))
 
 
 def features_last(hidden: Float[Array, "B H W N"]) -> Float[Array, "B W N H"]:

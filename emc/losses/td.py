@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from emc.lanes import Lanes, ahead, along, backwards
-from emc.names import check_number
 from emc.parts import Actors, Fit, Mixed, Mixer, Policy, Seen, ValueLoss
 from emc.types import UNAVAILABLE, AgentValues, EnvSpec
+from emc.user_input import check_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +43,8 @@ def mix_now(mixer: Mixer, seen: Seen, batch: Lanes, action: Int[Array, "M W N"] 
         available, action, state, context = (x[:-1] for x in data)
         return mix(mixer, net, values_of(q, available, action), mixer_state(state, context))
 
-    data = (batch.available, batch.action if action is None else action, batch.state, seen.run.context)
-    return along(work, batch, seen.nets.mixer, seen.run.q, data=data)
+    data = (batch.available, batch.action if action is None else action, batch.state, seen.unroll.context)
+    return along(work, batch, seen.nets.mixer, seen.unroll.q, data=data)
 
 
 def mix_after(mixer: Mixer, target: Seen, batch: Lanes, decider: Seen) -> Float[Array, "M W K"]:
@@ -55,13 +55,13 @@ def mix_after(mixer: Mixer, target: Seen, batch: Lanes, decider: Seen) -> Float[
         values = values_of(q, available, best(decisive, available))
         return mix(mixer, net, values, mixer_state(state, context)).q
 
-    data = (decider.run.q, target.run.q, batch.available, batch.state, target.run.context)
+    data = (decider.unroll.q, target.unroll.q, batch.available, batch.state, target.unroll.context)
     return along(work, batch, (), fixed=target.nets.mixer, data=data)
 
 
 def greedy_actions(seen: Seen, batch: Lanes) -> Int[Array, "M W N"]:
     """The best available actions at each moment."""
-    return along(lambda _, __, ___, data: best(*(x[:-1] for x in data)), batch, (), data=(seen.run.q, batch.available))
+    return along(lambda _, __, ___, data: best(*(x[:-1] for x in data)), batch, (), data=(seen.unroll.q, batch.available))
 
 
 def targets(

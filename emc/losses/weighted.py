@@ -20,9 +20,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from emc.lanes import Lanes
 from emc.losses.td import greedy_actions, mix_after, mix_now, targets
 from emc.mixers import Independent, Unrestricted
-from emc.names import check_number, lookup
 from emc.parts import Actors, Fit, Mixer, Nets, Policy, Seen, ValueLoss
 from emc.types import EnvSpec, masked_mean
+from emc.user_input import check_number, lookup
 
 Weighting = Literal["optimistic", "central"]
 

@@ -45,9 +45,9 @@ from emc.memory.statistics import (
     write_means,
     write_wins,
 )
-from emc.names import check_number, check_size, lookup
 from emc.parts import Memory, Metrics, Prospect, Recollection
 from emc.types import EnvSpec, Episodes
+from emc.user_input import check_number, check_size, lookup
 
 Statistic = Literal["best", "mean", "bound"]
 

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
-from emc.names import check_size
 from emc.nets import MLP, Linear, at_once, torch_sequential
 from emc.parts import Mixed, Mixer
 from emc.types import AgentValues, EnvSpec
+from emc.user_input import check_size
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from emc.errors import UserError
-from emc.names import check_number, check_size
 from emc.nets import MLP, Linear, at_once, torch_sequential
 from emc.parts import Mixed, Mixer
 from emc.types import AgentValues, EnvSpec
+from emc.user_input import check_number, check_size
 
 TINY = 1e-10  # keeps weights positive where a network outputs exactly zero
 

@@ -28,12 +28,12 @@ from emc.lanes import Lanes, backwards
 from emc.losses import TD
 from emc.losses.fitting import ValueFunction, ValueState
 from emc.mixers import VDN
-from emc.names import SMALLEST, check_number, check_size
 from emc.optimisers import Optimiser, RMSprop
 from emc.parts import Actors, Found, Metrics, Policy, Seen, Step
 from emc.policies.agents import Whole, step_agents
 from emc.policies.recurrent import RecurrentQ
 from emc.types import EnvSpec, Episodes, Unroll, masked_mean
+from emc.user_input import SMALLEST, check_number, check_size
 
 
 class Scale(eqx.Module):
@@ -105,8 +105,8 @@ class Mixture(Actors):
     weight: Float[Array, "M W"]  # beta of the episode
 
     def decider(self, own: Seen) -> Seen:
-        q = self.earned + self.weight[..., None, None] * own.run.q
-        return jax.lax.stop_gradient(dataclasses.replace(own, run=dataclasses.replace(own.run, q=q)))
+        q = self.earned + self.weight[..., None, None] * own.unroll.q
+        return jax.lax.stop_gradient(dataclasses.replace(own, unroll=dataclasses.replace(own.unroll, q=q)))
 
 
 TINY = 1e-6  # no scale is smaller

@@ -20,12 +20,12 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from emc.lanes import Lanes, along, fold
-from emc.names import SMALLEST, check_number, check_size
 from emc.nets import GRU, MLP, Linear
 from emc.optimisers import adam, descend, init_optimiser
 from emc.parts import Found, Metrics, Policy, Seen, Step
 from emc.policies.agents import Body, make_bodies, step_agents, unroll_bodies
 from emc.types import UNAVAILABLE, EnvSpec, Episodes, Unroll, masked_mean
+from emc.user_input import SMALLEST, check_number, check_size
 
 
 class MavenNet(eqx.Module):
@@ -154,7 +154,7 @@ class Maven(Policy):
         net: MavenNet = online.nets.policy
         start = jnp.ones((batch.played.shape[1], net.summary.hidden_bias.shape[-1]))
         data = (batch.available, batch.state, batch.played, batch.first, batch.choice.astype(jnp.int32))
-        _, (surprise, right) = fold(_guess, batch, (net.summary, net.discriminator), start, online.run.q, (), data)
+        _, (surprise, right) = fold(_guess, batch, (net.summary, net.discriminator), start, online.unroll.q, (), data)
         ends = batch.inside & ~batch.played
         loss, right = masked_mean(surprise, ends), masked_mean(right, ends)
         return self.information_weight * loss, {"latent_cross_entropy": loss, "latent_guessed": right}

@@ -35,7 +35,6 @@ from emc.errors import UserError
 from emc.lanes import Lanes, along
 from emc.mixers import QMIX
 from emc.mixers.qmix import MonotoneNet
-from emc.names import SMALLEST, check_number, check_size
 from emc.nets import MLP, Linear
 from emc.optimisers import descend, init_optimiser, rmsprop
 from emc.parts import Found, Metrics, Policy, Seen, Step
@@ -44,6 +43,7 @@ from emc.policies.agents import Body, make_bodies, no_context, step_agents, unro
 from emc.policies.exploration import epsilon_greedy, greedy
 from emc.policies.roles import Roles, most_roles
 from emc.types import AgentValues, EnvSpec, Unroll, masked_mean, shared_maximum
+from emc.user_input import SMALLEST, check_number, check_size
 
 Tree = TypeVar("Tree")  # any pytree of arrays
 
@@ -252,7 +252,7 @@ class Rode(Policy):
         report = {"action_encoder_loss": loss, "roles": jnp.sum(roles.exists).astype(jnp.float32), "role_actions": jnp.mean(reached)}
         return dataclasses.replace(state, encoder=encoder, optimiser=optimiser, roles=roles), report
 
-    def turned(self, before: RodeState, after: RodeState) -> Bool[Array, ""]:
+    def meaning_changed(self, before: RodeState, after: RodeState) -> Bool[Array, ""]:
         """When roles are formed."""
         return after.roles.formed & ~before.roles.formed
 

@@ -16,11 +16,11 @@ from jaxtyping import Float
 
 from emc.envs.registry import TASKS
 from emc.errors import UserError
-from emc.names import lookup
 from emc.report.curves import Curve, Group, until
 from emc.report.figures import LIGHT, Look, Theme, legend_below, literal, looks_of, mark, new_figure, style
-from emc.report.names import LENGTH, at, configuration, count, cut, differences, distinct, in_words, method_label, steps_in_words
+from emc.report.run_titles import LENGTH, at, configuration, count, cut, differences, distinct, in_words, method_label, steps_in_words
 from emc.statistics import AGGREGATES, Estimate, Scores, estimate, estimate_profile, final
+from emc.user_input import lookup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree, UInt8
 
-from emc.envs.base import Drawn, Environment, Sighted
+from emc.envs.base import Drawable, Environment, ShowsVision
 from emc.errors import UserError
 from emc.files import explained, written_whole
 from emc.parts import Actors
@@ -78,7 +78,7 @@ def pace(steps: int) -> tuple[int, int]:
     return every, min(max(EPISODE_MILLISECONDS // max(shown, 1) // 10 * 10, least), most)
 
 
-def animate(env: Drawn, moments: Sequence[Moment], path: Path, vision: int | None = None, size: int = PIXELS) -> None:
+def animate(env: Drawable, moments: Sequence[Moment], path: Path, vision: int | None = None, size: int = PIXELS) -> None:
     """Write an episode as a GIF that repeats, `vision` through the eyes of one agent; the file appears whole or not at all."""
     from PIL import Image
 
@@ -98,7 +98,7 @@ def animate(env: Drawn, moments: Sequence[Moment], path: Path, vision: int | Non
 
 
 def _frames(
-    env: Drawn, moments: Sequence[tuple[int, Moment]], vision: int | None, size: int
+    env: Drawable, moments: Sequence[tuple[int, Moment]], vision: int | None, size: int
 ) -> Generator[UInt8[np.ndarray, "rows columns 3"]]:
     figure, (axes,) = new_figure(PIXELS / 128, PIXELS / 128, 1, 1, LIGHT)
     figure.set_dpi(128 * size / PIXELS)
@@ -117,8 +117,8 @@ def _frames(
         yield pixels(figure)
 
 
-def _sighted(env: Drawn, agent: int) -> Sighted:
-    if not isinstance(env, Sighted):
+def _sighted(env: Drawable, agent: int) -> ShowsVision:
+    if not isinstance(env, ShowsVision):
         raise UserError("this environment cannot show what one agent sees. Give it the method draw_vision of emc.envs.base")
     if not 0 <= agent < env.spec.n_agents:
         raise UserError(f"there is no agent {agent}: they are numbered from 0 to {env.spec.n_agents - 1}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from emc.errors import UserError
 from emc.report.figures import Theme
-from emc.report.names import known_config
+from emc.report.run_titles import known_config
 from emc.runs import RunDirectory
 from emc.runs.config import RunConfig
 from emc.suite import known_optimum

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from emc.envs.base import Drawn
+from emc.envs.base import Drawable
 from emc.files import is_there
 from emc.report.ceilings import ceilings_of, draw_ceilings
 from emc.report.figures import (
@@ -43,7 +43,7 @@ from emc.report.figures import (
     new_figure,
     style,
 )
-from emc.report.names import LENGTH, at, configuration, count, cut, known_config, labels_of, names_of, task_titles
+from emc.report.run_titles import LENGTH, at, configuration, count, cut, known_config, labels_of, names_of, task_titles
 from emc.runs import RunDirectory, reading
 from emc.runs.reading import METRICS
 from emc.statistics import final
@@ -160,10 +160,10 @@ def _asked(run: RunDirectory) -> int:
     return steps if isinstance(steps, int) else 0
 
 
-def environment_of(run: RunDirectory) -> Drawn | None:
+def environment_of(run: RunDirectory) -> Drawable | None:
     """The environment of a run; None if this version of emc cannot make it, or it cannot be drawn."""
     config = known_config(run)
-    return config.env if config is not None and isinstance(config.env, Drawn) else None
+    return config.env if config is not None and isinstance(config.env, Drawable) else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import UInt8
 
-from emc.report.names import steps_in_words
+from emc.report.run_titles import steps_in_words
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

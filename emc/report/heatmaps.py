@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from emc.envs.base import Drawn, Mapped
+from emc.envs.base import HasAreas, HasMap
 from emc.errors import UserError
 from emc.report.curves import Curve, Group, draw_band, environment_of, middle_half, tracks
 from emc.report.figures import LIGHT, Theme, legend_below, literal, looks_of, mark, new_figure, style
-from emc.report.names import count, cut, steps_in_words
+from emc.report.run_titles import count, cut, steps_in_words
 from emc.runs import RunDirectory
 from emc.runs.reading import MAPS, read_lines
 
@@ -78,7 +78,7 @@ def was_paid(stretches: Sequence[Phase]) -> bool:
     return any(np.any(np.nan_to_num(phase.bonus) != 0) for phase in stretches)
 
 
-Row = tuple[str, Drawn, Sequence[Phase]]  # a method, where it was trained, and its stretches of training
+Row = tuple[str, HasMap, Sequence[Phase]]  # a method, where it was trained, and its stretches of training
 
 
 def plot_maps(methods: Sequence[Row], theme: Theme = LIGHT) -> Figure:
@@ -100,7 +100,7 @@ def plot_maps(methods: Sequence[Row], theme: Theme = LIGHT) -> Figure:
     return figure
 
 
-def _draw_phases(above: Sequence[Axes], below: Sequence[Axes], env: Drawn, stretches: Sequence[Phase], theme: Theme) -> None:
+def _draw_phases(above: Sequence[Axes], below: Sequence[Axes], env: HasMap, stretches: Sequence[Phase], theme: Theme) -> None:
     from matplotlib.colors import Normalize, PowerNorm
 
     most = max(_extremes(phase.visits)[1] for phase in stretches)
@@ -115,7 +115,7 @@ def _draw_phases(above: Sequence[Axes], below: Sequence[Axes], env: Drawn, stret
 def areas_of(groups: Sequence[Group]) -> Mapping[str, Bool[np.ndarray, "R C"]]:
     """The named areas of the environment that these groups share; none where it names none or they differ."""
     envs = [environment_of(group.runs[0]) for group in groups]
-    areas = [dict(env.areas()) if isinstance(env, Mapped) else {} for env in envs]
+    areas = [dict(env.areas()) if isinstance(env, HasAreas) else {} for env in envs]
     same = all(_equal_areas(own, areas[0]) for own in areas[1:])
     return areas[0] if areas and same else {}
 
@@ -172,7 +172,7 @@ def plot_visit_shares(groups: Sequence[Group], theme: Theme = LIGHT) -> Figure:
     return figure
 
 
-def _draw_map(axes: Axes, env: Drawn, values: Float[np.ndarray, "R C"], colours: str, norm: Any, theme: Theme) -> None:
+def _draw_map(axes: Axes, env: HasMap, values: Float[np.ndarray, "R C"], colours: str, norm: Any, theme: Theme) -> None:
     rows, columns = values.shape
     axes.fill((-0.5, columns - 0.5, columns - 0.5, -0.5), (-0.5, -0.5, rows - 0.5, rows - 0.5), facecolor="#FFFFFF", zorder=0)
     image = axes.imshow(np.ma.masked_invalid(values), cmap=colours, norm=norm, interpolation="nearest", zorder=1)

@@ -64,7 +64,7 @@ def score(value: float, winnable: bool) -> str:
     return f"{value:.0%}" if winnable else f"{value:.4g}"
 
 
-def between(numbers: Sequence[float], written: Callable[[float], str] = "{:,}".format) -> str:
+def number_range(numbers: Sequence[float], written: Callable[[float], str] = "{:,}".format) -> str:
     """The smallest and the largest of some numbers."""
     low, high = written(min(numbers)), written(max(numbers))
     return low if low == high else f"{low}–{high}"

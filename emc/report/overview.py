@@ -10,8 +10,8 @@ import numpy as np
 
 from emc.report.curves import Group, middle_half
 from emc.report.markup import score, swatch
-from emc.report.names import count
 from emc.report.records import RUNNING, UNFINISHED, Summary, seeds_of
+from emc.report.run_titles import count
 
 COLUMNS = ("Method", "Task", "What differs", "Seeds", "Steps", "State", "Final", "Best", "Steps/s", "Begun (UTC)")
 Cell = tuple[str, str]  # its HTML, and what it is sorted by

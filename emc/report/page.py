@@ -17,15 +17,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
+from emc.envs.base import HasMap
 from emc.errors import UserError
 from emc.files import explained, written_whole
-from emc.report.across import across_section
+from emc.report.all_tasks import across_section
 from emc.report.curves import Group, environment_of, group_runs
 from emc.report.markup import Section
-from emc.report.names import count
 from emc.report.overview import overview
 from emc.report.plots import Json
 from emc.report.records import anchors, outlines, outlines_name, record, stamp, summary
+from emc.report.run_titles import count
 from emc.report.tasks import by_environment, by_task, environment_section, extent, headline, remarks
 from emc.runs import RunDirectory
 from emc.runs.directory import EPISODE
@@ -140,7 +141,7 @@ def _outlines(memo: Memo, runs: Sequence[RunDirectory], records: Sequence[Json])
     found: Json = {}
     for run, own in zip(runs, records, strict=True):
         env, name = environment_of(run), outlines_name(run)
-        if own["maps"] is not None and env is not None and name not in found:
+        if own["maps"] is not None and isinstance(env, HasMap) and name not in found:
             found[name] = memo(("outlines", name), None, functools.partial(outlines, env))
     return found
 

@@ -20,16 +20,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from emc.envs.base import Drawn
+from emc.envs.base import HasMap
 from emc.errors import FileError, UserError
 from emc.files import content_of, is_there
 from emc.report.ceilings import ceiling_of
 from emc.report.curves import PANELS, Group, environment_of, measured, middle_half
 from emc.report.figures import DARK, LIGHT, colour_of
 from emc.report.heatmaps import Phase, phases, read_maps, was_paid
-from emc.report.markup import between, score, uri
-from emc.report.names import at, configuration, count, differences, known_config, nearest_preset, usual_environment
+from emc.report.markup import number_range, score, uri
 from emc.report.plots import Json, band, rounded
+from emc.report.run_titles import at, configuration, count, differences, known_config, nearest_preset, usual_environment
 from emc.runs import RunDirectory
 from emc.runs.directory import CHECKPOINTS, EPISODE, LOCK
 from emc.runs.reading import SPEED, end_of, is_whole, last_line, steps_asked_later
@@ -80,7 +80,7 @@ def summary(run: RunDirectory, winnable: bool) -> Summary:
 def seeds_of(run: RunDirectory) -> list[Any]:
     """The seeds that a run was to have."""
     seeds = at(run.manifest, "config", "seeds")
-    return [kind(seed) for seed in cast(list[Any], seeds)] if isinstance(seeds, list) else []
+    return [as_text(seed) for seed in cast(list[Any], seeds)] if isinstance(seeds, list) else []
 
 
 def stamp(run: RunDirectory) -> tuple[Any, ...]:
@@ -155,10 +155,10 @@ def _facts(run: RunDirectory, known: Summary) -> list[tuple[str, str]]:
     return [
         ("Seeds", ", ".join(seeds_of(run)) or "none"),
         ("Steps", f"{known.steps:,}{short}"),
-        ("Training episodes", between([*found.episodes.values()] or [0]) + (" per seed" if len(found.episodes) > 1 else "")),
+        ("Training episodes", number_range([*found.episodes.values()] or [0]) + (" per seed" if len(found.episodes) > 1 else "")),
         ("Test episodes", f"{sum(curve.episodes for curve in found.returns):,}"),
         ("Speed, tests included", "unknown" if known.speed is None else f"{known.speed:,.0f} steps/s per seed"),
-        ("Device", f"{kind(at(machine, 'device', 'kind'))}, {kind(at(machine, 'platform'))}"),
+        ("Device", f"{as_text(at(machine, 'device', 'kind'))}, {as_text(at(machine, 'platform'))}"),
         ("Begun (UTC)", known.begun),
     ]
 
@@ -203,7 +203,7 @@ def _maps(run: RunDirectory) -> Json | None:
     """Heat maps, where there are any: their cells, and the name of the outlines that belong over them."""
     env = environment_of(run)
     try:
-        stretches = phases(read_maps(run)) if env is not None else []
+        stretches = phases(read_maps(run)) if isinstance(env, HasMap) else []
         if env is None or not stretches or any(phase.visits.shape != env.spec.map_shape for phase in stretches):
             return None
         return {"outlines": outlines_name(run), "seeds": count(stretches[0].seeds, "seed"), "phases": _cells(stretches)}
@@ -230,7 +230,7 @@ def outlines_name(run: RunDirectory) -> str:
     return repr(configuration(run).get("env"))
 
 
-def outlines(env: Drawn) -> Json:
+def outlines(env: HasMap) -> Json:
     """What never moves on a map, as an image to lay over it, and the part of the map that it shows: left, right, top, bottom."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -284,7 +284,7 @@ def _changed(run: RunDirectory) -> list[tuple[str, str]]:
     _, method = nearest_preset(run)
     usual: Mapping[str, Any] = {"method": method, "env": usual_environment(run)}
     return [
-        (".".join((part, *path)), kind(value))
+        (".".join((part, *path)), as_text(value))
         for part, reference in usual.items()
         if reference is not None
         for path, _, value in differences(configuration(run).get(part), reference)
@@ -303,19 +303,19 @@ def _fields(run: RunDirectory, names: Sequence[str]) -> Iterator[tuple[str, str]
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Every field of a nested document, top down, as text."""
-    yield path, kind(value)
+    yield path, as_text(value)
     if isinstance(value, dict):
         for name, inner in cast(dict[str, Any], value).items():
             if name != "type":
                 yield from _leaves(inner, (*path, str(name).replace(".", "·")))
 
 
-def kind(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A value in one cell; of a part, its type."""
     if isinstance(value, dict):
         return str(cast(dict[str, Any], value).get("type", ""))
     if isinstance(value, list):
-        return ", ".join(map(kind, cast(list[Any], value))) or "none"
+        return ", ".join(map(as_text, cast(list[Any], value))) or "none"
     return "none" if value is None else str(value)
 
 

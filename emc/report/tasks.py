@@ -10,9 +10,9 @@ import numpy as np
 
 from emc.report.ceilings import ceilings_of
 from emc.report.curves import Curve, Group, middle_half, running_mean
-from emc.report.markup import Section, between, chart_box, curves_figure, score, swatch, table
-from emc.report.names import about, changes_of, common_changes, count
+from emc.report.markup import Section, chart_box, curves_figure, number_range, score, swatch, table
 from emc.report.plots import Json, band, legend
+from emc.report.run_titles import about, changes_of, common_changes, count
 
 WIN_RATE = 0.9  # a task counts as solved from here
 SHARE = 0.9  # or from this share of the best score in the report, where it cannot be won
@@ -150,7 +150,7 @@ def _smoothed(group: Group, window: int) -> Sequence[Curve]:
 
 def _caption(drawn: Sequence[Group], window: int, plots: Json) -> str:
     """What the lines are."""
-    tested = between([round(curve.episodes / len(curve.steps)) for group in drawn for curve in group.curves])
+    tested = number_range([round(curve.episodes / len(curve.steps)) for group in drawn for curve in group.curves])
     smoothed = f", running means over {window} evaluations" if window > 1 else ""
     said = [f"Scores of {tested} greedy test episodes per evaluation{smoothed}. A line is the median over seeds,"]
     said.append("the band their middle half (25–75%); where it turns pale, some seeds have not got further.")
@@ -183,7 +183,7 @@ def _summary(tasks: Sequence[Sequence[Group]], anchor: str) -> str:
                 [
                     swatch(group.method_name) + escape(group.label),
                     str(len(group.curves)),
-                    between([curve.steps[-1] for curve in group.curves], about),
+                    number_range([curve.steps[-1] for curve in group.curves], about),
                     f"<b>{score(float(np.median(group.final)), winnable)}</b> [{_quartiles(group)}]",
                     f"{score(float(band.median[top]), winnable)} at {about(band.steps[top])}",
                     f"{about(median)} ({solved})" if math.isfinite(median) else f"— ({solved})",

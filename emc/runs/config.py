@@ -15,18 +15,18 @@ from types import UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from emc import curiosity, losses, memory, mixers, optimisers, policies, sampling, schedules
-from emc.envs.base import Described
+from emc.envs.base import HasSpec
 from emc.envs.hosted import Hosted, foreign
 from emc.envs.jaxmarl import JaxMARL
 from emc.envs.registry import TASKS, Task
 from emc.envs.sizes import check_sizes
 from emc.errors import RunError, UserError
 from emc.methods import Method
-from emc.names import lookup
 from emc.runs.directory import RunDirectory
 from emc.runs.reading import steps_asked_later
 from emc.runs.trust import Trust, Trusted, source_of
 from emc.training.loop import Budget
+from emc.user_input import lookup
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RunConfig:
     method_name: str
     method: Method
     env_name: str
-    env: Described
+    env: HasSpec
     budget: Budget
     seeds: tuple[int, ...] = (0,)
     start_from: str = ""  # directory of a run whose networks it begins with
@@ -161,7 +161,7 @@ def _fits(value: Any, hint: Any) -> bool:
         return value in inner
     if hint is Any:
         return True
-    if hint is Described:  # asking a hosted environment itself would start it
+    if hint is HasSpec:  # asking a hosted environment itself would start it
         return hasattr(type(value), "spec")
     if hint in (int, float):
         return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from emc import files
 from emc.errors import FileError, OutputLost, RunError
-from emc.names import in_one_line
+from emc.user_input import in_one_line
 
 LOOK_SECONDS = 0.2
 

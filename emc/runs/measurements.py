@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from emc.names import lookup
+from emc.user_input import lookup
 
 OF_EPISODES = ("return", "win_rate", "length")  # that both tests and training have
 

@@ -29,8 +29,8 @@ from emc.runs.beginning import loop_of, with_networks
 from emc.runs.config import RunConfig, config_of, held, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.jsonl import Prefix
-from emc.runs.lines import Reading, eval_line, map_line, summary, train_line, unbent_metrics
 from emc.runs.machine import describe_machine, differences
+from emc.runs.metric_lines import Reading, eval_line, map_line, summary, train_line, unbent_metrics
 from emc.runs.reading import END, LOST, MAPS, METRICS, MORE, SPEED, end_of, last_lines
 from emc.runs.restoring import SNAPSHOTS, Progress, is_resumable, restored
 from emc.runs.sizes import must_fit

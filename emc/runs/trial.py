@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from emc.envs.base import Described
+from emc.envs.base import HasSpec
 from emc.envs.check import EPISODES, Finding, check, in_short
 from emc.envs.hosted import Hosted
 from emc.errors import UserError
@@ -23,7 +23,7 @@ from emc.training.rollout import play
 from emc.types import AgentValues, EnvSpec
 
 
-def promises(env: Described, episodes: int = EPISODES, patience: int = 1) -> list[Finding]:
+def promises(env: HasSpec, episodes: int = EPISODES, patience: int = 1) -> list[Finding]:
     """Every promise that was tested, the last ones by whoever trains."""
     why = why_not_kept(env)
     findings = [Finding("its fields can be kept with a run", not why, why)]
@@ -34,7 +34,7 @@ def promises(env: Described, episodes: int = EPISODES, patience: int = 1) -> lis
     return findings
 
 
-def must_keep_its_promises(env: Described) -> None:
+def must_keep_its_promises(env: HasSpec) -> None:
     """Refuse to train on somebody's own class that breaks one. A worker may fail as often as in training, and one episode shows enough."""
     if not outside(env):
         return

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from emc.envs.base import Described
+from emc.envs.base import HasSpec
 from emc.envs.foraging import Foraging
 from emc.envs.gridworld import Gridworld
 from emc.envs.predator_prey import PredatorPrey
 from emc.errors import UserError
-from emc.names import check_number
 from emc.suite import boards, games, gridworld
 from emc.suite.optimum import GAMMA, Optimum, Play
+from emc.user_input import check_number
 
 __all__ = ["GAMMA", "Optimum", "Play", "known_optimum"]
 
 
-def known_optimum(env: Described, gamma: float = GAMMA, whole: bool = True) -> Optimum:
+def known_optimum(env: HasSpec, gamma: float = GAMMA, whole: bool = True) -> Optimum:
     """What the best play of an environment earns, only `best` if not the `whole`; an error where nothing is known."""
     check_number("gamma", gamma, "give a discount, such as the default 0.9.", low=0.0, high=1.0)
     if isinstance(env, Gridworld):

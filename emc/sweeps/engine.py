@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from emc.child import End, Order
 from emc.errors import RunError, UserError
+from emc.processes import End, Order
 from emc.runs.config import outside
 from emc.runs.directory import new_name
 from emc.runs.lock import Lock

@@ -22,8 +22,8 @@ from typing import Any, cast
 from emc.configuration import configure
 from emc.errors import FileError, UserError
 from emc.files import content_of
-from emc.names import lookup
 from emc.sweeps.jobs import Job, State, Survey
+from emc.user_input import lookup
 
 MOST_RUNS = 100_000
 OWN = {  # fields that a sweep itself gives to its runs, and how to say them

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from emc.errors import UserError
-from emc.names import in_one_line
 from emc.runs.config import RunConfig, outside, to_json
 from emc.runs.directory import CHECKPOINTS, MANIFEST, RunDirectory, folder_name
 from emc.runs.jsonl import plain
@@ -23,6 +22,7 @@ from emc.runs.restoring import is_finished, is_resumable
 from emc.runs.session import config_of
 from emc.runs.trust import Trust, Trusted
 from emc.statistics import final
+from emc.user_input import in_one_line
 
 SETTLED_SECONDS = 2  # after a change until a file system's clock is sure to show the next one
 

@@ -9,7 +9,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from emc.child import Child, Order
+from emc.processes import Child, Order
 from emc.sweeps.accelerator import Accelerator
 from emc.sweeps.engine import Attempt, Engine
 

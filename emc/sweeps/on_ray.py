@@ -16,8 +16,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from emc.child import STOPPED, End, Order, attend, unseen
 from emc.errors import UserError
+from emc.processes import STOPPED, End, Order, attend, unseen
 from emc.sweeps.engine import LOCK, Attempt, Engine
 from emc.sweeps.local import cores
 

@@ -21,7 +21,7 @@ from emc.envs.workers import Failure, Workers
 from emc.errors import RunError, UserError
 from emc.methods import Method
 from emc.parts import Actors
-from emc.training.learner import actors_of, tested, unbent
+from emc.training.learner import actors_of, extrinsic_agents, tested
 from emc.training.loop import Budget, TrainState, absorb, check_cadence, init, iteration_keys, updates_due
 from emc.training.packing import blank_episodes
 from emc.training.rollout import Outcome, begin, decide
@@ -70,7 +70,7 @@ class HostProgram:
 
     def evaluate_beside(self, state: TrainState, evaluation: int) -> Outcome | None:
         """The same by agents that learnt without a bonus, where there are such beside those that are tested."""
-        others = unbent(self.method, state.learner)
+        others = extrinsic_agents(self.method, state.learner)
         key = jax.random.fold_in(jax.random.fold_in(state.test_key, evaluation), 1)
         return None if others is None else self._test(others, state, key)
 

@@ -77,9 +77,9 @@ def tested(method: Method, state: LearnerState) -> Actors:
     return method.policy.tested(state.values.online.policy, state.policy)
 
 
-def unbent(method: Method, state: LearnerState) -> Actors | None:
+def extrinsic_agents(method: Method, state: LearnerState) -> Actors | None:
     """The agents that curiosity has learnt from the extrinsic reward alone, if there are any beside those that are tested."""
-    net = method.curiosity.unbent(state.curiosity)
+    net = method.curiosity.extrinsic_agents(state.curiosity)
     return None if net is None else method.policy.tested(net, state.policy)
 
 
@@ -122,7 +122,7 @@ def learn(method: Method, state: LearnerState, batch: Lanes, env_steps: Int[Arra
     values, fit, metrics = value_function(method).update(state.values, batch, paid, actors, beside_the_fit)
     found = Found(state.values.online.policy, bonus, fit.q - fit.error)
     policy, policy_metrics = method.policy.learn(state.policy, batch, jax.lax.stop_gradient(found), method.gamma, env_steps)
-    values = values.copied(method.policy.turned(state.policy, policy))
+    values = values.copied(method.policy.meaning_changed(state.policy, policy))
     played = batch.played
     metrics |= policy_metrics | curiosity_metrics
     if memory_metrics := method.memory.metrics(memory):

@@ -17,16 +17,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from emc.envs.base import Described, Drawn, Environment
+from emc.envs.base import Environment, HasMap, HasSpec
 from emc.errors import UserError
 from emc.lanes import Lanes, fold
 from emc.methods import Method
-from emc.names import check_size
 from emc.parts import Metrics
-from emc.training.learner import LearnerState, Lesson, actors_of, init_learner, learn, observe, tested, unbent
+from emc.training.learner import LearnerState, Lesson, actors_of, extrinsic_agents, init_learner, learn, observe, tested
 from emc.training.replay import Replay
 from emc.training.rollout import Outcome, play
 from emc.types import EnvSpec, Episodes
+from emc.user_input import check_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ class TrainState(eqx.Module):
     maps: Maps
 
 
-def init(method: Method, env: Described, seed: int | Int[Array, ""]) -> TrainState:
+def init(method: Method, env: HasSpec, seed: int | Int[Array, ""]) -> TrainState:
     """A run before its first step."""
     learner_key, key, test_key = (jax.random.fold_in(jax.random.key(seed), stream) for stream in range(3))
     spec = env.spec
@@ -160,18 +160,18 @@ def iteration_keys(state: TrainState) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGK
 
 
 def absorb(
-    method: Method, env: Described, state: TrainState, fresh: Episodes, outcome: Outcome, learn_key: PRNGKeyArray, updates: Int[Array, ""]
+    method: Method, env: HasSpec, state: TrainState, fresh: Episodes, outcome: Outcome, learn_key: PRNGKeyArray, updates: Int[Array, ""]
 ) -> TrainState:
     """Keep fresh episodes, and learn."""
     env_steps = state.env_steps + jnp.sum(outcome.length).astype(jnp.int32)
     learner = observe(method, state.learner, fresh, outcome.won)
     replay = state.replay.add(fresh, method.replay)
-    tally, maps = _count(state.tally, outcome), _visit(env, state.maps, fresh)
+    tally, maps = _count(state.tally, outcome), _add_visits(env, state.maps, fresh)
     state = TrainState(learner, replay, env_steps, state.key, state.test_key, tally, maps)
 
     def update(u: Int[Array, ""], state: TrainState) -> TrainState:
         learner, replay, lesson, batch = _learn(method, state.learner, state.replay, jax.random.fold_in(learn_key, u), state.env_steps)
-        tally, maps = _mark(state.tally, lesson.metrics), _wonder(env, state.maps, batch, lesson)
+        tally, maps = _add_metrics(state.tally, lesson.metrics), _add_bonus(env, state.maps, batch, lesson)
         return dataclasses.replace(state, learner=learner, replay=replay, tally=tally, maps=maps)
 
     return jax.lax.fori_loop(0, updates, update, state)
@@ -196,7 +196,7 @@ def _count(tally: Tally, outcome: Outcome) -> Tally:
     )
 
 
-def _mark(tally: Tally, metrics: Metrics) -> Tally:
+def _add_metrics(tally: Tally, metrics: Metrics) -> Tally:
     healthy = ~jnp.any(jnp.stack(list(tally.broken.values())))
     return dataclasses.replace(
         tally,
@@ -206,23 +206,23 @@ def _mark(tally: Tally, metrics: Metrics) -> Tally:
     )
 
 
-def _where(env: Drawn, episodes: Episodes) -> Float[Array, "B T R C"]:
+def _where(env: HasMap, episodes: Episodes) -> Float[Array, "B T R C"]:
     """Who stands where after each step."""
     return jax.vmap(jax.vmap(env.occupancy))(episodes.state[:, 1:])
 
 
-def _visit(env: Described, maps: Maps, fresh: Episodes) -> Maps:
-    if not isinstance(env, Drawn) or not maps.visits.size:
+def _add_visits(env: HasSpec, maps: Maps, fresh: Episodes) -> Maps:
+    if not isinstance(env, HasMap) or not maps.visits.size:
         return maps
     visits = jnp.einsum("bt,btrc->rc", fresh.played.astype(jnp.float32), _where(env, fresh))
     return Maps(maps.visits + visits, maps.bonus, maps.bonus_visits)
 
 
-def _wonder(env: Described, maps: Maps, batch: Lanes, lesson: Lesson) -> Maps:
-    if not isinstance(env, Drawn) or not maps.visits.size:
+def _add_bonus(env: HasSpec, maps: Maps, batch: Lanes, lesson: Lesson) -> Maps:
+    if not isinstance(env, HasMap) or not maps.visits.size:
         return maps
 
-    def mark(weights: tuple[()], carry: tuple[Array, Array], tracks: tuple[()], env: Drawn, data: tuple[Array, ...]) -> Any:
+    def mark(weights: tuple[()], carry: tuple[Array, Array], tracks: tuple[()], env: HasMap, data: tuple[Array, ...]) -> Any:
         state, bonus, played = data
         where = jax.vmap(jax.vmap(env.occupancy))(state[1:])
         sums = (jnp.einsum("kw,kwrc->rc", x[:-1].astype(jnp.float32), where) for x in (bonus, played))
@@ -239,7 +239,7 @@ def evaluate(method: Method, env: Environment, learner: LearnerState, key: PRNGK
 
 def evaluate_beside(method: Method, env: Environment, learner: LearnerState, key: PRNGKeyArray, episodes: int) -> Outcome | None:
     """The same by agents that learnt without a bonus, where there are such beside those that are tested."""
-    others = unbent(method, learner)
+    others = extrinsic_agents(method, learner)
     return None if others is None else play(env, others, jax.random.fold_in(key, 1), jnp.zeros(()), episodes)[1]
 
 

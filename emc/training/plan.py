@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 from emc.allocator import give_back
-from emc.envs.base import Described
+from emc.envs.base import HasSpec
 from emc.errors import UserError
 from emc.methods import Method
 from emc.nets import KEPT, tape_moments
@@ -32,7 +32,7 @@ class Plan:
     seeds: int
 
 
-def plan(method: Method, env: Described, budget: Budget, seeds: int) -> Plan:
+def plan(method: Method, env: HasSpec, budget: Budget, seeds: int) -> Plan:
     """Sizes from shapes alone; what could not be trained is refused."""
     check_cadence(method, budget)
     state = jax.eval_shape(lambda: init(method, env, 0))

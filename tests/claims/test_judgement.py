@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from emc.claims import Arm, Claim, Evidence, Panel, Sample, Verdict, VerdictKind
+from emc.claims.heat_map_measures import EARLY, LATE, MIDDLE, alike, evenness, paid_in, time_in
 from emc.claims.judgement import ahead, all_of, along_the_way, any_of, comparable, fails, not_behind, sooner, wins
-from emc.claims.places import EARLY, LATE, MIDDLE, alike, evenness, paid_in, time_in
 from emc.configuration import configure
 from emc.report.curves import Curve
 from emc.runs.directory import RunDirectory

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from emc.claims import Arm, Claim, Panel, Statement, VerdictKind, gather, jobs_of
+from emc.claims.catalogue import claim, claims
 from emc.claims.judgement import OUTSIDE, wins
 from emc.claims.reproduction import missing, verdicts_of, write
-from emc.claims.shelf import claim, claims
 from emc.cli import main
 from emc.configuration import configure
 from emc.errors import UserError

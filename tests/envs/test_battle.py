@@ -22,11 +22,11 @@ from emc.envs.battle.battle import World
 from emc.envs.battle.combat import Combat
 from emc.envs.battle.forces import Forces, Orders, recruits
 from emc.envs.battle.formation import FORMATIONS, TIGHTNESS
-from emc.envs.battle.scripts import alternate_fire, hold_position, play
 from emc.envs.battle.units import UNITS, damage_between
 from emc.envs.battle.view import FIRST_TARGET
 from emc.envs.check import check
 from emc.errors import UserError
+from emc.policies.scripted import alternate_fire, hold_position, play
 from tests.envs.battle_twin import Soldier, half_second
 
 # limit, actions, observation, state, features of an agent's unit, largest reward: measured on the real SMAC

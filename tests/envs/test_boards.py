@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from emc.envs import Pass, PushBox, SecretRoom
-from emc.envs.base import Mapped
+from emc.envs.base import HasAreas
 from emc.envs.board import DOWN, LEFT, RIGHT, UP
 from emc.types import Timestep
 from tests.envs.board_twins import PassTwin, PushBoxTwin, SecretRoomTwin
@@ -188,7 +188,7 @@ def test_maps_and_areas_have_the_size_of_the_board(env: Any) -> None:
     for x, y in world.position:
         assert occupancy[y, x] == 1
     assert occupancy.sum() == 2
-    if isinstance(env, Mapped):
+    if isinstance(env, HasAreas):
         assert all(mask.shape == (env.size, env.size) and mask.any() for mask in env.areas().values())
 
 

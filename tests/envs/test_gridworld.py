@@ -15,7 +15,7 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from emc.envs.base import Mapped
+from emc.envs.base import HasAreas
 from emc.envs.gridworld import DOWN, LEFT, RIGHT, STAY, UP, Chance, Gridworld, World
 from emc.types import Timestep
 from tests.envs.twins import GridworldTwin
@@ -267,7 +267,7 @@ def test_on_other_sizes_the_areas_stay_around_the_goals_and_at_the_top() -> None
 def test_areas_are_masks_of_the_map() -> None:
     for env in (Gridworld(), Gridworld(rows=8, columns=6), Gridworld(rows=5, columns=6)):
         areas = env.areas()
-        assert isinstance(env, Mapped)
+        assert isinstance(env, HasAreas)
         assert ("noisy area" in areas) == (env.rows >= 8)
         for row, column in itertools.product(range(env.rows), range(env.columns)):
             away = min(max(abs(row - goal[0]), abs(column - goal[1])) for goal in env.goals)

@@ -154,7 +154,7 @@ def test_the_bonus_does_not_touch_the_agents_that_are_tested() -> None:
             learner, batch
         )
         assert float(jnp.sum(lesson.bonus)) > 0
-        assert learning.unbent(method, learner) is None
+        assert learning.extrinsic_agents(method, learner) is None
         assert isinstance(learning.tested(method, learner).policy, RecurrentQ)
     assert bits(after[1.0].values.online) == bits(after[1_000.0].values.online)
     assert bits(after[1.0].policy.bonus) != bits(after[1_000.0].policy.bonus)
@@ -169,7 +169,7 @@ def test_curiosity_about_the_policys_own_agents_starts_like_one_with_values_of_i
         curiosity = ValueCuriosity(own_values=own)
         state = curiosity.init(jax.random.key(0), SPEC, RecurrentQ(hidden=4), agents)
         found[own] = quick(lambda state, curiosity=curiosity: curiosity.learn(state, lanes, actors, GAMMA, jnp.int32(0)))(state)
-        assert (curiosity.unbent(state) is not None) == own
+        assert (curiosity.extrinsic_agents(state) is not None) == own
     np.testing.assert_allclose(np.asarray(found[True][1]), np.asarray(found[False][1]), rtol=1e-6)
     expected = jax.tree.map(lambda old, new: 0.995 * old + 0.005 * new, agents, actors.net)
     for one, other in zip(jax.tree.leaves(found[False][0].soft), jax.tree.leaves(expected), strict=True):

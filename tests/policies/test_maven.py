@@ -131,7 +131,7 @@ def test_the_mixer_of_the_values_and_of_the_target_read_the_latent_after_the_sta
     assert POLICY.mixer_spec(SPEC) == dataclasses.replace(SPEC, state_size=SPEC.state_size + LATENTS)
     lanes = laid(BATCH)
     seen, played = Seen(Nets(NET, (), ()), quick(POLICY.unroll)(NET, STATE, lanes)), np.asarray(BATCH.played)
-    np.testing.assert_array_equal(mixer_state(lanes.state, seen.run.context)[..., : SPEC.state_size], lanes.state)
+    np.testing.assert_array_equal(mixer_state(lanes.state, seen.unroll.context)[..., : SPEC.state_size], lanes.state)
     fit = fit_by_episode(lanes, TD()(Actors(POLICY, NET, STATE), Telling(), seen, seen, lanes, lanes.reward, 0.5))
     np.testing.assert_array_equal(fit.q[..., 0], (LATENT + 1)[:, None] * played)
     after = np.asarray(fit.q - fit.error)[..., 0] - np.asarray(BATCH.reward)

@@ -346,7 +346,11 @@ def test_the_encoder_learns_until_the_switch_and_rests_afterwards() -> None:
     assert losses[-1] < 0.97 * losses[0]
     after, report = learn(state, jnp.int32(101))
     assert bool(after.roles.formed)
-    assert [bool(POLICY.turned(*pair)) for pair in ((fresh_state(), state), (state, after), (after, after))] == [False, True, False]
+    assert [bool(POLICY.meaning_changed(*pair)) for pair in ((fresh_state(), state), (state, after), (after, after))] == [
+        False,
+        True,
+        False,
+    ]
     assert bits((after.encoder, after.optimiser)) == bits((state.encoder, state.optimiser))
     assert_close(after.roles.embedding, state.encoder.embeddings(6), 1e-6)
     assert float(report["roles"]) == np.sum(np.asarray(after.roles.exists)) >= 3

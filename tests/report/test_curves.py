@@ -28,7 +28,7 @@ from emc.report.curves import (
     until,
 )
 from emc.report.figures import DARK, LIGHT, LOOKS, Theme, as_png, colour_of, legend_below, look_of, looks_of, new_figure
-from emc.report.names import configuration, in_words
+from emc.report.run_titles import configuration, in_words
 from emc.report.tasks import environment_section, headline, most_telling
 from emc.runs import RunDirectory
 from emc.sampling import Uniform

@@ -16,8 +16,8 @@ from emc.envs import Climbing, Gridworld, NStepGame, Pass, PushBox
 from emc.errors import UserError
 from emc.suite import known_optimum
 from emc.suite.boards import numbered
-from emc.suite.listing import SUITE, read
 from emc.suite.odds import Odds, measure
+from emc.suite.tasks import SUITE, read
 from tests.envs.test_gridworld import random_play_solved
 
 CHUNK = 2**14

@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from emc.child import STOPPED, End, Order, attend, unseen
 from emc.cli import main
 from emc.configuration import configure
 from emc.envs.gridworld import Gridworld
 from emc.envs.hosted import Hosted
 from emc.errors import UserError
+from emc.processes import STOPPED, End, Order, attend, unseen
 from emc.runs.config import MOST_SEEDS, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.lock import Lock
@@ -643,8 +643,8 @@ def test_a_run_of_ones_own_environment_can_go_on_since_the_sweep_names_it(tmp_pa
     engine.run([job, small(1)], tmp_path, lambda runs: None)
     own, usual = engine.orders
     assert own.command() == ["train", *job.words, "--runs", str(tmp_path)]
-    Path(own.run).mkdir(parents=True)
-    assert own.command()[:2] == ["resume", own.run]
+    Path(own.unroll).mkdir(parents=True)
+    assert own.command()[:2] == ["resume", own.unroll]
     assert own.command()[-2:] == ["--trust", f"{__name__}:Own"]
     assert usual.resume == ()
 

@@ -240,7 +240,7 @@ class Pulled(Table):
     def auxiliary_loss(
         self, online: Seen, target: Seen, state: Any, batch: Lanes, reward: jax.Array, gamma: float
     ) -> tuple[jax.Array, Metrics]:
-        return jnp.sum(online.run.q * batch.inside[..., None, None]), {"pull": jnp.ones(())}
+        return jnp.sum(online.unroll.q * batch.inside[..., None, None]), {"pull": jnp.ones(())}
 
 
 def test_a_policys_own_loss_moves_the_acting_agents_and_not_the_values_behind_curiosity() -> None:
@@ -288,7 +288,7 @@ class Turning(Table):
     def learn(self, state: jax.Array, batch: Lanes, found: Found, gamma: float, env_steps: jax.Array) -> tuple[jax.Array, Metrics]:
         return env_steps > 10, {}
 
-    def turned(self, before: jax.Array, after: jax.Array) -> jax.Array:
+    def meaning_changed(self, before: jax.Array, after: jax.Array) -> jax.Array:
         return after & ~before
 
 

@@ -29,7 +29,7 @@ class Army:
         """A number of every unit."""
         return np.array([getattr(unit, field) for unit in self.units], np.float32)
 
-    def which(self, field: str) -> Bool[np.ndarray, " U"]:
+    def has(self, field: str) -> Bool[np.ndarray, " U"]:
         """Whether something holds for, or is not zero in, each unit."""
         return np.array([bool(getattr(unit, field)) for unit in self.units])
 
@@ -48,7 +48,7 @@ class Army:
     def healable(self) -> Bool[np.ndarray, "U U"]:
         """Whom each unit could heal."""
         patient = np.array([BIOLOGICAL in unit.attributes and unit.speed > 0 for unit in self.units])
-        return self.which("heals")[:, None] & patient & (self.allied[:, None] == self.allied)
+        return self.has("heals")[:, None] & patient & (self.allied[:, None] == self.allied)
 
     @functools.cached_property
     def plane(self) -> Float[np.ndarray, " U"]:

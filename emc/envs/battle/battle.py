@@ -27,8 +27,8 @@ from emc.envs.battle.forces import Forces, recruits, side_by_side
 from emc.envs.battle.formation import FORMATIONS
 from emc.envs.battle.maps import ENEMY_ORDERS, MAPS
 from emc.envs.battle.view import View
-from emc.names import lookup
 from emc.types import EnvSpec, Timestep
+from emc.user_input import lookup
 
 KILL, VICTORY, SCALE = 10.0, 200.0, 20.0
 
@@ -90,7 +90,7 @@ class Battle(eqx.Module):
     def _verdict(self, forces: Forces) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
         """Whether the agents have lost, and whether they have won; a draw is a loss."""
         n = self._army.n_allies
-        fighting = (forces.life > 0) & self._army.which("armed")
+        fighting = (forces.life > 0) & self._army.has("armed")
         lost = ~jnp.any(fighting[:n])
         return lost, ~jnp.any(fighting[n:]) & ~lost
 
@@ -115,7 +115,7 @@ class Battle(eqx.Module):
     @property
     def heals(self) -> Bool[np.ndarray, " N"]:
         """Which agents heal instead of attacking."""
-        return self._army.which("heals")[: self._army.n_allies]
+        return self._army.has("heals")[: self._army.n_allies]
 
     @property
     def harms(self) -> Bool[np.ndarray, "N U"]:

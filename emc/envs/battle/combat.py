@@ -94,39 +94,17 @@ class Combat:
     ) -> Forces:
         """Hits, explosions, healing, regeneration and deaths."""
         army, n = self.army, self.army.n_allies
-        weapons = Weapons(army)
-        strikes = attack.strikes
+        weapons, strikes = Weapons(army), attack.strikes
         shot = jnp.where(strikes, now.target, now.shot)
-        everyone = np.arange(army.size, dtype=np.int32)
-        direct = strikes & ~column(army.which("missile_speed"))
-        hit_enemy = aim.on_enemy & direct[:n, None]
-        hit_ally = aim.on_ally & direct[n:]
-        if (army.which("second_hit") | army.which("missile_speed")).any():
-            hit_enemy |= attack.lands[:n, None] & (now.blow_target[:n, None] == column(everyone[n:])) & alive[n:]
-            hit_ally |= attack.lands[n:] & (now.blow_target[n:] == column(everyone[:n, None])) & alive[:n, None]
-
-        bursts = jnp.zeros_like(alive)
-        if army.which("blast").any():
-            bursts = (strikes | now.bursting) & column(army.which("blast"))
-            around = gap + column(army.of("radius")[:n, None]) <= column(army.of("blast")[:n, None])
-            hit_enemy = jnp.where(column(army.which("blast")[:n, None]), bursts[:n, None] & around & alive[n:], hit_enemy)
-            around = gap + column(army.of("radius")[n:]) <= column(army.of("blast")[n:])
-            hit_ally = jnp.where(column(army.which("blast")[n:]), bursts[n:] & around & alive[:n, None], hit_ally)
-        for colossus in np.nonzero(army.which("beams"))[0]:
-            if colossus < n:
-                line = weapons.beam(dx[colossus], dy[colossus], aim.on_enemy[colossus], army.of("radius")[n:]) & alive[n:]
-                hit_enemy = hit_enemy.at[colossus].set(strikes[colossus] & line)
-            else:
-                at = colossus - n
-                line = weapons.beam(-dx[:, at], -dy[:, at], aim.on_ally[:, at], army.of("radius")[:n]) & alive[:n]
-                hit_ally = hit_ally.at[:, at].set(strikes[colossus] & line)
+        bursts = (strikes | now.bursting) & column(army.has("blast"))
+        hit_enemy, hit_ally = self._hits(now, alive, aim, attack, bursts, gap, dx, dy)
 
         life_allies, shield_allies = weapons.hurt(now.life[:n], now.shield[:n], hit_ally, slice(n, None), slice(0, n), axis=1)
         life_enemies, shield_enemies = weapons.hurt(now.life[n:], now.shield[n:], hit_enemy, slice(0, n), slice(n, None), axis=0)
         life, shield = jnp.concatenate([life_allies, life_enemies]), jnp.concatenate([shield_allies, shield_enemies])
         hurt = (life < now.life) | (shield < now.shield)
         energy, healing = now.energy, now.healing
-        for healer in np.nonzero(army.which("heals"))[0]:
+        for healer in np.nonzero(army.has("heals"))[0]:
             life, energy, healing, shot = self._heal(int(healer), now, alive & (life > 0), aim, life, energy, healing, shot)
         unhurt = jnp.where(hurt, 0.0, now.unhurt + TICK)
         if army.of("shield").any():
@@ -153,11 +131,48 @@ class Combat:
             speed=now.speed,
             detour=now.detour,
             facing=attack.facing,
-            bursting=alive & ~survives & ~bursts & column(army.which("blast")),
+            bursting=alive & ~survives & ~bursts & column(army.has("blast")),
             healing=healing,
             shot=shot,
             burst=now.burst | bursts,
         )
+
+    def _hits(
+        self,
+        now: Forces,
+        alive: Bool[Array, "U B"],
+        aim: Aim,
+        attack: Attack,
+        bursts: Bool[Array, "U B"],
+        gap: Float[Array, "N E B"],
+        dx: Float[Array, "N E B"],
+        dy: Float[Array, "N E B"],
+    ) -> tuple[Bool[Array, "N E B"], Bool[Array, "N E B"]]:
+        """Whom the agents' units hit, and whom the enemy's: blows, missiles, explosions and the colossus's line of fire."""
+        army, n = self.army, self.army.n_allies
+        weapons, strikes = Weapons(army), attack.strikes
+        everyone = np.arange(army.size, dtype=np.int32)
+        direct = strikes & ~column(army.has("missile_speed"))
+        hit_enemy = aim.on_enemy & direct[:n, None]
+        hit_ally = aim.on_ally & direct[n:]
+        if (army.has("second_hit") | army.has("missile_speed")).any():
+            hit_enemy |= attack.lands[:n, None] & (now.blow_target[:n, None] == column(everyone[n:])) & alive[n:]
+            hit_ally |= attack.lands[n:] & (now.blow_target[n:] == column(everyone[:n, None])) & alive[:n, None]
+
+        if army.has("blast").any():
+            around = gap + column(army.of("radius")[:n, None]) <= column(army.of("blast")[:n, None])
+            hit_enemy = jnp.where(column(army.has("blast")[:n, None]), bursts[:n, None] & around & alive[n:], hit_enemy)
+            around = gap + column(army.of("radius")[n:]) <= column(army.of("blast")[n:])
+            hit_ally = jnp.where(column(army.has("blast")[n:]), bursts[n:] & around & alive[:n, None], hit_ally)
+        for colossus in np.nonzero(army.has("beams"))[0]:
+            if colossus < n:
+                line = weapons.beam(dx[colossus], dy[colossus], aim.on_enemy[colossus], army.of("radius")[n:]) & alive[n:]
+                hit_enemy = hit_enemy.at[colossus].set(strikes[colossus] & line)
+            else:
+                at = colossus - n
+                line = weapons.beam(-dx[:, at], -dy[:, at], aim.on_ally[:, at], army.of("radius")[:n]) & alive[:n]
+                hit_ally = hit_ally.at[:, at].set(strikes[colossus] & line)
+        return hit_enemy, hit_ally
 
     def _heal(
         self,

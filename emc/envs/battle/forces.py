@@ -64,7 +64,7 @@ def recruits(army: Army) -> Forces:
         y=jnp.asarray(army.start[:, 1]),
         life=jnp.asarray(army.of("life")),
         shield=jnp.asarray(army.of("shield")),
-        energy=jnp.asarray(np.where(army.which("heals"), np.float32(rules.ENERGY_START), np.float32(0))),
+        energy=jnp.asarray(np.where(army.has("heals"), np.float32(rules.ENERGY_START), np.float32(0))),
         cooldown=zero,
         unhurt=jnp.full(army.size, rules.SHIELD_DELAY),
         target=nobody,

@@ -13,7 +13,7 @@ from emc.envs.battle.formation import line_up
 from emc.envs.battle.terrain import SIZE, Terrain
 from emc.envs.battle.units import UNITS, Unit
 from emc.errors import UserError
-from emc.names import check_size, lookup
+from emc.user_input import check_size, lookup
 
 Point = tuple[float, float]
 Group = tuple[int, str, Point]  # how many of which unit, around where

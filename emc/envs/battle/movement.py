@@ -59,9 +59,9 @@ class Movement:
         (x, y), (goal_x, goal_y) = places, goals
         dx, dy = goal_x - x, goal_y - y
         left = jnp.sqrt(dx * dx + dy * dy)
-        if army.which("acceleration").any():
+        if army.has("acceleration").any():
             faster = jnp.minimum(speed + column(army.of("acceleration") * np.float32(TICK)), column(army.of("speed")))
-            speed = jnp.where(column(army.which("acceleration")), jnp.where(way.walks, faster, 0.0), column(army.of("speed")))
+            speed = jnp.where(column(army.has("acceleration")), jnp.where(way.walks, faster, 0.0), column(army.of("speed")))
             reach = speed * TICK
         else:
             reach = jnp.broadcast_to(column(army.of("speed") * np.float32(TICK)), left.shape)
@@ -88,7 +88,7 @@ class Movement:
     @property
     def _crowds(self) -> bool:
         """Whether anybody on the map has to come close to its target."""
-        return bool((self.army.which("armed") & (self.army.of("reach") < 1)).any())
+        return bool((self.army.has("armed") & (self.army.of("reach") < 1)).any())
 
     def _waypoints(self, places: Places, goals: Places) -> Places:
         """Where to walk next to reach a point; those that no ground stops walk straight."""
@@ -132,7 +132,7 @@ class Movement:
             return pushed
 
         push_x, push_y = jax.lax.fori_loop(0, (army.size + odd) // 2, pair, (jnp.zeros_like(x), jnp.zeros_like(y)))
-        yields = column(army.which("speed"))
+        yields = column(army.has("speed"))
         return push_x * yields, push_y * yields
 
     def _slide(self, places: Places, moves: Places) -> Places:

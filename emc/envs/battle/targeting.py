@@ -64,7 +64,7 @@ class Targeting:
         least = jnp.min(cost, axis=0)
         best = jnp.min(jnp.where(cost == least, everyone, n), axis=0)
         chosen = jnp.where(kept, now.target[n:], jnp.where(jnp.isfinite(least), best, NOBODY))
-        for healer in np.nonzero(army.which("heals"))[0]:
+        for healer in np.nonzero(army.has("heals"))[0]:
             if healer >= n:
                 chosen = chosen.at[healer - n].set(self._patient(int(healer), now, alive))
         return chosen.astype(jnp.int32)
@@ -73,7 +73,7 @@ class Targeting:
         """Which of the agents' units attack which of the enemy's; a healer threatens everyone."""
         army, n = self.army, self.army.n_allies
         attacks = ordered[:, None] == column(np.arange(n, army.size, dtype=np.int32))
-        heals = army.which("heals")[:n]
+        heals = army.has("heals")[:n]
         return attacks | column(heals[:, None]) if heals.any() else attacks
 
     def _patient(self, healer: int, now: Forces, alive: Bool[Array, "U B"]) -> Int[Array, " B"]:
@@ -104,7 +104,7 @@ class Targeting:
         room = radius[0] if np.ptp(radius) == 0 else theirs(jnp.broadcast_to(column(radius), now.x.shape))
         away = jnp.where(has, jnp.sqrt((x - now.x) ** 2 + (y - now.y) ** 2) - room - column(radius), 0.0)
         aim = Aim(has, x, y, away, on_enemy, on_ally)
-        for healer in np.nonzero(army.which("heals"))[0]:
+        for healer in np.nonzero(army.has("heals"))[0]:
             aim = self._aim_at_patient(int(healer), aim, now, alive, target[healer])
         return aim
 

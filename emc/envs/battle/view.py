@@ -77,7 +77,7 @@ class View:
         n = self.army.n_allies
         number = action - FIRST_TARGET
         towards = jnp.asarray(DIRECTIONS)[jnp.clip(action - NORTH, 0, 3)]
-        target = jnp.where(self.army.which("heals")[:n], number, n + number)
+        target = jnp.where(self.army.has("heals")[:n], number, n + number)
         return Orders(
             x=forces.x[:n] + STEP * towards[:, 0],
             y=forces.y[:n] + STEP * towards[:, 1],
@@ -87,7 +87,7 @@ class View:
 
     def available(self, forces: Forces) -> Bool[Array, "N A"]:
         """Which actions each agent may choose."""
-        n, heals = self.army.n_allies, self.army.which("heals")
+        n, heals = self.army.n_allies, self.army.has("heals")
         alive = forces.life > 0
         live = alive[:n, None]
         near = (self._distance(forces) <= SHOOTING) & alive
@@ -134,7 +134,7 @@ class View:
         alive = (forces.life > 0)[:, None]
         left, bottom, right, top = self.map.terrain.playable
         x, y = (forces.x - ground.SIZE / 2) / (right - left), (forces.y - ground.SIZE / 2) / (top - bottom)
-        waits = jnp.where(army.which("heals"), forces.energy, forces.cooldown * LOOPS) / army.of("cooldown_scale")
+        waits = jnp.where(army.has("heals"), forces.energy, forces.cooldown * LOOPS) / army.of("cooldown_scale")
         shields, enemy_shields = self._shielded
         about = self._about(forces)
         own, theirs = about(slice(0, n), shields), about(slice(n, None), enemy_shields)
@@ -147,7 +147,7 @@ class View:
     @property
     def _shielded(self) -> tuple[bool, bool]:
         """Whether the agents' units have shields, and whether the enemy's have."""
-        shields, n = self.army.which("shield"), self.army.n_allies
+        shields, n = self.army.has("shield"), self.army.n_allies
         return bool(shields[:n].any()), bool(shields[n:].any())
 
     @property

@@ -55,7 +55,7 @@ class Weapons:
         ready = jnp.maximum(jnp.where(under_way & ~goes_on, 0.0, now.cooldown) - TICK, 0.0)
 
         facing, points = self._turn(now, aim)
-        begins = alive & in_reach & (ready <= 0) & ~goes_on & points & column(army.which("armed"))
+        begins = alive & in_reach & (ready <= 0) & ~goes_on & points & column(army.has("armed"))
         low, high = rules.JITTER
         cooldown = jnp.where(begins, column(army.of("period")) + low + (high - low) * jitter, ready)
         swing = jnp.where(goes_on, now.swing - TICK, jnp.where(begins, column(army.of("damage_point")), NEVER))
@@ -67,12 +67,12 @@ class Weapons:
         recovery = jnp.where(strikes, column(army.of("backswing")), resting)
 
         blow = now.blow - TICK
-        if army.which("second_hit").any():
-            blow = jnp.where(column(army.which("second_hit")) & ~faithful, NEVER, blow)
+        if army.has("second_hit").any():
+            blow = jnp.where(column(army.has("second_hit")) & ~faithful, NEVER, blow)
         lands = blow <= 0
         blow = jnp.where(lands, NEVER, blow)
         after = self._delay(aim.away)
-        launches = strikes & column(army.which("second_hit") | army.which("missile_speed"))
+        launches = strikes & column(army.has("second_hit") | army.has("missile_speed"))
         blow = jnp.where(launches, after, blow)
         blow_target = jnp.where(launches, target, now.blow_target)
         busy = (swing < NEVER) | (recovery > 0)
@@ -98,7 +98,7 @@ class Weapons:
         if acceleration.any():
             faster = (jnp.sqrt(speed * speed + 2 * acceleration * distance) - speed) / np.maximum(acceleration, np.float32(1e-3))
             flight = jnp.where(acceleration > 0, faster, flight)
-        return jnp.where(column(army.which("second_hit")), column(army.of("second_hit")), flight)
+        return jnp.where(column(army.has("second_hit")), column(army.of("second_hit")), flight)
 
     def hurt(
         self,
@@ -112,7 +112,7 @@ class Weapons:
         """Life and shield of a team after the hits of the other, whose units are along an axis of the hits."""
         army = self.army
         damage, armour = army.damage[attackers, targets], army.of("armour")[targets]
-        twice = army.which("beams")[attackers]
+        twice = army.has("beams")[attackers]
         if not army.of("shield")[targets].any():
             net = np.maximum(damage - armour, np.float32(rules.LEAST_DAMAGE)) * (1 + twice[:, None]) * (damage > 0)
             return life - jnp.sum(jnp.where(hits, column(np.moveaxis(net.astype(np.float32), 0, axis)), 0), axis=axis), shield

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from emc.claims.claim import Verdict, VerdictKind
 from emc.claims.evidence import Evidence, Sample
 from emc.claims.judgement import SEEDS, Judge, Measure, lacking
-from emc.envs.base import Mapped
-from emc.names import lookup
+from emc.envs.base import HasAreas
+from emc.user_input import lookup
 
 EARLY, MIDDLE, LATE = (0.0, 0.1), (0.45, 0.55), (0.9, 1.0)  # shares of a panel's steps
 
@@ -99,4 +99,4 @@ def _sum(maps: list[Mapping[str, Any]], field: str) -> Float[np.ndarray, "R C"]:
 
 def _mask(sample: Sample, area: str) -> Bool[np.ndarray, "R C"]:
     env = sample.config.env
-    return lookup(f"area of {sample.config.env_name}", area, env.areas() if isinstance(env, Mapped) else {})
+    return lookup(f"area of {sample.config.env_name}", area, env.areas() if isinstance(env, HasAreas) else {})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from emc.claims.claim import Claim
 from emc.errors import UserError
-from emc.names import lookup
+from emc.user_input import lookup
 
 PLACES = ("emc_experiments", "experiments")
 

@@ -10,7 +10,7 @@ import pytest
 from emc.envs.registry import preset_for
 from emc.errors import UserError
 from emc.methods import make_method
-from emc.report.across import across_section, comparable
+from emc.report.all_tasks import across_section, comparable
 from emc.report.curves import group_runs
 from emc.report.page import build_page
 from emc.training.loop import Budget
@@ -37,7 +37,7 @@ def test_methods_are_compared_on_the_tasks_that_they_share() -> None:
 def test_of_too_many_sets_of_tasks_the_largest_are_considered(monkeypatch: pytest.MonkeyPatch) -> None:
     found = scores(vdn="abcd", qmix="abce", iql="abxy", qplex="abzw", qtran="efghi", maven="efghj")
     assert {*comparable(found)} == {"vdn", "qmix", "iql", "qplex"}  # four on two
-    monkeypatch.setattr("emc.report.across.CONSIDERED", 7)  # without the smallest, which those four share
+    monkeypatch.setattr("emc.report.all_tasks.CONSIDERED", 7)  # without the smallest, which those four share
     assert {method: [*own] for method, own in comparable(found).items()} == {"qtran": [*"efgh"], "maven": [*"efgh"]}
 
 
@@ -89,6 +89,6 @@ def test_aggregates_that_cannot_be_made_are_a_line_on_the_page(tmp_path: Path, m
     def refuse(groups: object) -> None:
         raise UserError("two <configurations>")
 
-    monkeypatch.setattr("emc.report.across.scores_by_method", refuse)
+    monkeypatch.setattr("emc.report.all_tasks.scores_by_method", refuse)
     made = across_section(group_runs([new_run(tmp_path, win_rates(0, {1000: 0.5}))])).html
     assert "Nothing to show: two &lt;configurations&gt;." in made
