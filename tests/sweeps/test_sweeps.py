@@ -182,6 +182,7 @@ def test_an_accelerator_has_one_run_at_a_time_and_seeds_side_by_side(
     for words, expected in (
         (usual, together),
         ([*usual, "--together", "no"], apart),
+        ([*usual[:-1], "1,4", "--together", "no"], [f"to do      vdn gridworld --seed {seed}" for seed in (1, 4)]),
         ([str(tmp_path / "apart.toml")], apart),
         ([str(tmp_path / "apart.toml"), "--together", "yes"], together),
     ):
@@ -258,6 +259,8 @@ def test_a_mistake_in_a_file_is_one_line(text: str, message: str, tmp_path: Path
         (["--methods", 'vdn "', "--envs", "gridworld"], 'vdn " cannot be read as words of a command (No closing quotation)'),
         (["--methods", "vdn", "--envs", "gridworld", "--seeds", "1000000000"], "--seeds 1000000000 is more than a sweep can have"),
         (["--methods", "vdn", "--envs", "gridworld", "--seeds", "-1"], "--seeds -1 must be how many"),
+        (["--methods", "vdn", "--envs", "gridworld", "--seeds", "1,x"], "--seeds 1,x is neither a number nor a list"),
+        (["--methods", "vdn", "--envs", "gridworld", "--seeds", "2,2"], "each of them once: got 2, 2"),
         (["--methods", " ", "--envs", "gridworld"], "a sweep needs methods"),
         (["--methods", "vdn", "--envs", "gridworld", "--", "--seed", "3"], "--seed cannot be among the settings of a sweep's runs"),
         (["--methods", "vdn", "--envs", "gridworld", "--", "--seeds=3"], "--seeds cannot be among the settings of a sweep's runs"),
