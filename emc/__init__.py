@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from emc.api import load as load
     from emc.api import resume as resume
     from emc.api import runs as runs
+    from emc.api import shipped as shipped
     from emc.api import train as train
     from emc.envs import TASKS as TASKS
     from emc.envs import make_env as make_env
@@ -41,6 +42,7 @@ _HOMES = {
     "Run": "emc.api",
     "load": "emc.api",
     "resume": "emc.api",
+    "shipped": "emc.api",
     "train": "emc.api",
     "TASKS": "emc.envs",
     "make_env": "emc.envs",

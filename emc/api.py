@@ -22,7 +22,7 @@ from emc.methods import Method, Preset, make_method
 from emc.parts import Actors
 from emc.policies.exploration import act_greedily, values_of
 from emc.report.site import run_directories
-from emc.runs import session
+from emc.runs import policies, session
 from emc.runs.beginning import loop_of
 from emc.runs.config import RunConfig, budget_of, config_of
 from emc.runs.directory import RunDirectory
@@ -300,6 +300,12 @@ class LoadedPolicy:
     def _keys(self, count: int) -> Any:
         self._key, key = jax.random.split(self._key)
         return jax.random.split(key, count)
+
+
+def shipped(task: str) -> LoadedPolicy:
+    """The trained agents that come with the package for a task: `emc.shipped("gridworld")`."""
+    kept = policies.load_shipped(task)
+    return LoadedPolicy(jax.tree.map(jnp.asarray, kept.actors), kept.config.env, kept.seed, kept.step)
 
 
 def load(run: str | Path | Run | RunDirectory, seed: int | None = None, *, trust: Trusted = ()) -> LoadedPolicy:

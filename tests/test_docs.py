@@ -79,6 +79,17 @@ def test_speeds_that_are_named_are_those_that_were_measured() -> None:
     times = [value for name, value in battles.items() if name.endswith("32 side by side: times SMAX")]
     assert f"{min(times):.1f} to {max(times):.1f} times JaxMARL's SMAX" in page
     assert f"{memory['sizes'][-1]['ratio_recall_one_by_one']:.0f} times as fast" in page
+    learning = json.loads((MEASURED / "training-battles.json").read_text())
+    for method, title in (("emc-qplex", "EMC-QPLEX"), ("qplex", "QPLEX"), ("qmix", "QMIX")):
+        cells = [
+            f"{learning[f'{method} on {name}: steps/s']:.0f} ({learning[f'{method} on {name}: times as fast']:.1f})"
+            for name in ("3m", "2s3z", "MMM2", "corridor")
+        ]
+        assert f"| {title} | {' | '.join(cells)} |" in page
+    update = json.loads((MEASURED / "update.json").read_text())
+    sizes = ("gridworld", "3m", "2s3z", "3s_vs_5z", "MMM2", "27m_vs_30m", "corridor")
+    shares = [f"{update[f'{size}: share of SGEMM peak, on played moments']:.2f}" for size in sizes]
+    assert f"| share of SGEMM, on played moments | {' | '.join(shares)} |" in page
 
 
 def test_the_readme_has_measured_numbers_only() -> None:

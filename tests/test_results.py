@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -22,9 +23,14 @@ def results() -> ModuleType:
     return module
 
 
-def test_page_and_data_agree(results: ModuleType) -> None:
+@pytest.fixture(scope="module")
+def every(results: ModuleType) -> list[Any]:
+    """The evidence of every claim."""
+    return [results.evidence_of(claim) for claim in results.claims().values()]
+
+
+def test_page_and_data_agree(results: ModuleType, every: list[Any]) -> None:
     """Otherwise run `python experiments/results.py page`."""
-    every = [results.evidence_of(claim) for claim in results.claims().values()]
     assert results.page(every).splitlines() == results.PAGE.read_text().splitlines()
     shown = set[str]()
     for evidence in every:
@@ -49,8 +55,7 @@ def test_every_kept_run_belongs_to_some_claim(results: ModuleType) -> None:
     assert kept - known == set()
 
 
-def test_the_page_opens_with_every_verdict_in_a_line(results: ModuleType) -> None:
-    every = [results.evidence_of(claim) for claim in results.claims().values()]
+def test_the_page_opens_with_every_verdict_in_a_line(results: ModuleType, every: list[Any]) -> None:
     head, table, _ = results.at_a_glance(every)
     kinds = [verdict.kind for evidence in every for _, verdict in results.verdicts_of(evidence)]
     holds, fails, unknown = (kinds.count(kind) for kind in results.VerdictKind)

@@ -9,9 +9,10 @@ from pathlib import Path
 import jax
 from tyro.conf import UseAppendAction
 
-from emc.api import LoadedPolicy, load
+from emc.api import LoadedPolicy, load, shipped
 from emc.commands.messages import note
 from emc.runs.trust import Trusted
+from emc.user_input import lookup
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,12 +27,15 @@ class Nothing:
     """There is nothing to set."""
 
 
-def loaded(run: Path, trained_seed: int | None, trust: Trusted) -> LoadedPolicy:
-    """A run's agents; what had to be passed over to find them is said."""
-    policy = load(run, trained_seed, trust=trust)
-    for warning in policy.warnings:
+def loaded(run: Path, trained_seed: int | None, trust: Trusted, policy: str = "") -> LoadedPolicy:
+    """A run's agents, or those that come with the package for a task; what had to be passed over to find them is said."""
+    if policy:
+        lookup("--policy", policy, {"shipped": None})
+        return shipped(str(run))
+    found = load(run, trained_seed, trust=trust)
+    for warning in found.warnings:
         note(f"skipped a checkpoint: {warning}")
-    return policy
+    return found
 
 
 def prepare_jax() -> None:

@@ -34,6 +34,7 @@ ABOUT = """Complete greedy episodes with the trained agents of a run, or battles
 Examples:
   emc evaluate runs/gridworld/emc-vdn/20260101-120000-abc123 --episodes 200
   emc evaluate RUN --trained-seed 3 --trust my_envs:Meeting
+  emc evaluate gridworld --policy shipped
   emc evaluate 3m --script focus
   emc evaluate smac/3m --script heuristic --episodes 32"""
 
@@ -42,10 +43,12 @@ Examples:
 class Flags(Trusting):
     """Complete episodes."""
 
-    run: Annotated[str, Positional, arg(metavar="RUN")]  # directory of the run; with --script a map, here or, as smac/MAP, in StarCraft II
+    # directory of the run; with --policy a task; with --script a map, here or, as smac/MAP, in StarCraft II
+    run: Annotated[str, Positional, arg(metavar="RUN")]
     episodes: int | None = None  # default: 32, and 256 of a script
     seed: int = 0  # of the episodes' randomness
     trained_seed: int | None = None  # which agents, where the run trained several; default: the first
+    policy: str = ""  # shipped: the agents that come with emc for the task
     script: str = ""  # a player that learns nothing, on battles
     formation: str = "spiral"  # how units stand at the start of a script's battles; the game has its own
     enemy_order: str = "created"  # how the enemy's units are numbered in a script's battles; the game has its own
@@ -62,7 +65,7 @@ def main(words: list[str]) -> None:
 
 
 def _evaluate_run(flags: Flags, episodes: int) -> None:
-    policy = loaded(Path(flags.run), flags.trained_seed, flags.trust)
+    policy = loaded(Path(flags.run), flags.trained_seed, flags.trust, flags.policy)
     prepare_jax()
     key, never = jax.random.key(flags.seed), jnp.zeros(())
     if isinstance(policy.env, Hosted):

@@ -11,9 +11,9 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from emc.commands.common import Trusting, prepare_jax
+from emc.commands.common import Trusting, loaded, prepare_jax
 from emc.commands.messages import note, say_left_out
-from emc.commands.render import rendered
+from emc.commands.render import drawn
 from emc.errors import UserError
 from emc.flags import parse
 from emc.report.page import write_report
@@ -96,6 +96,6 @@ def _render_some(runs: Sequence[RunDirectory], most: int, trust: Trusted) -> Non
         note("no animation: there is no checkpoint to play from")
     for run in playable[:most]:
         try:
-            rendered(run.path, run.path / EPISODE, trust)
+            drawn(loaded(run.path, None, trust), str(run.path), run.path / EPISODE)
         except UserError as error:  # the page is worth having without an episode
             note(f"no animation: {error}")

@@ -246,6 +246,8 @@ class RunDirectory:
                 continue
             must_continue(self.path, folder, prefixes)
             return Restored(step, tree, meta, {name: prefix.size for name, prefix in prefixes.items()}, warnings)
+        if not warnings and any(self.path.glob("*.jsonl")) and not files.is_there(self.path / CHECKPOINTS / NONE_YET):
+            raise RunError(f"{self.path}: its checkpoints are gone, so its agents cannot be loaded. Put them back, or train again.")
         if not warnings:
             raise RunError(f"{self.path}: has no checkpoint yet. Wait for its first one, or begin it again with `emc resume`.")
         raise RunError(f"{self.path}: no checkpoint can be used. The newest: {warnings[0]}")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import emc
 from emc.curiosity import ValueCuriosity
 from emc.display import PlainDisplay
 from emc.envs import make_env
@@ -189,6 +190,8 @@ def test_a_finished_run_without_checkpoints_keeps_its_lines(tmp_path: Path) -> N
     before = (run.path / "metrics.jsonl").read_bytes()
     with pytest.raises(RunError, match="is finished, and its checkpoints are gone"):
         resume(run.path)
+    with pytest.raises(RunError, match="its checkpoints are gone, so its agents cannot be loaded"):
+        emc.load(run.path)
     assert (run.path / "metrics.jsonl").read_bytes() == before
 
 
