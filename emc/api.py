@@ -123,7 +123,7 @@ def train(
     *,
     preset: str = "",
     seeds: int | tuple[int, ...] = 1,
-    root: str | Path = "runs",
+    runs: str | Path = "runs",
     method_name: str = "custom",
     env_name: str = "",
     start_from: str | Path | Run = "",
@@ -162,7 +162,7 @@ def train(
     shown = with_loggers(display or display_for(progress, config), loggers)
     named = [one for one in loggers if isinstance(one, str)]
     preset_said = whose if isinstance(method, str) else None
-    return Run(session.start(config, Path(root), keeping, shown, command, preset=preset_said, trust=trust, log=named))
+    return Run(session.start(config, Path(runs), keeping, shown, command, preset=preset_said, trust=trust, log=named))
 
 
 def resume(

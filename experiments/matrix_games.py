@@ -124,7 +124,7 @@ def trained(root: Path, game: str, method: Method, name: str) -> RunDirectory:
         config = config_of(run)
         if is_finished(run.path) and config.method == method and config.budget.steps == BUDGETS[game]["steps"]:
             return run
-    return emc.train(method, make_env(game), seeds=SEEDS, root=root, method_name=name, env_name=game, **BUDGETS[game])
+    return emc.train(method, make_env(game), seeds=SEEDS, runs=root, method_name=name, env_name=game, **BUDGETS[game])
 
 
 BUDGETS = {

@@ -34,7 +34,7 @@ def small(**changes: Any) -> emc.Method:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> emc.Run:
-    return emc.train(small(), "gridworld", root=tmp_path_factory.mktemp("runs"), method_name="small", seeds=(3, 5), **QUICK)
+    return emc.train(small(), "gridworld", runs=tmp_path_factory.mktemp("runs"), method_name="small", seeds=(3, 5), **QUICK)
 
 
 def same(ours: Any, theirs: Any) -> bool:
@@ -69,7 +69,7 @@ def test_a_seed_with_fewer_points_ends_in_nothing() -> None:
 
 
 def test_the_score_of_a_run_is_the_median_of_its_seeds_last_five_tests(tmp_path: Path) -> None:
-    run = emc.train(small(), "one-step-game", root=tmp_path, seeds=3, **QUICK | {"steps": 16, "evaluate_every": 2})
+    run = emc.train(small(), "one-step-game", runs=tmp_path, seeds=3, **QUICK | {"steps": 16, "evaluate_every": 2})
     values = run.metrics("test_return").values  # a game of payoffs has no win
     means = sorted(float(np.mean(own[np.isfinite(own)][-5:])) for own in values)
     assert run.score == pytest.approx(means[1])
@@ -93,7 +93,7 @@ def test_a_run_draws_its_curve(run: emc.Run) -> None:
 
 def test_runs_are_listed_and_selected(run: emc.Run) -> None:
     root = run.path.parents[2]
-    other = emc.train(small(gamma=0.5), "gridworld", root=root, method_name="other", **QUICK | {"steps": 20})
+    other = emc.train(small(gamma=0.5), "gridworld", runs=root, method_name="other", **QUICK | {"steps": 20})
     (root / "no run").mkdir(exist_ok=True)
     assert {one.path for one in emc.runs(root)} == {run.path, other.path}
     assert [one.path for one in emc.runs(root, method="small")] == [run.path]
@@ -146,7 +146,7 @@ def test_some_episodes_of_a_batch_begin_again(run: emc.Run) -> None:
 
 def test_agents_that_begin_with_the_state_want_it(tmp_path: Path) -> None:
     method = dataclasses.replace(emc.make_method("maven"), policy=Maven(hidden=4), batch_episodes=2, replay_episodes=8)
-    policy = emc.train(method, "gridworld", root=tmp_path, **QUICK | {"steps": 20}).policy()
+    policy = emc.train(method, "gridworld", runs=tmp_path, **QUICK | {"steps": 20}).policy()
     spec = policy.spec
     obs, available = np.zeros((2, spec.n_agents, spec.obs_size)), np.ones((2, spec.n_agents, spec.n_actions), bool)
     with pytest.raises(emc.UserError, match="reset"):
@@ -157,8 +157,8 @@ def test_agents_that_begin_with_the_state_want_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
 def test_a_finished_run_that_goes_on_equals_one_that_was_asked_for_more(seeds: tuple[int, ...], tmp_path: Path) -> None:
-    long = emc.train(small(), "gridworld", root=tmp_path / "long", seeds=seeds, **QUICK | {"steps": 120})
-    short = emc.train(small(), "gridworld", root=tmp_path / "short", seeds=seeds, **QUICK)
+    long = emc.train(small(), "gridworld", runs=tmp_path / "long", seeds=seeds, **QUICK | {"steps": 120})
+    short = emc.train(small(), "gridworld", runs=tmp_path / "short", seeds=seeds, **QUICK)
     assert short.finished
     with pytest.raises(emc.UserError, match="--steps N"):
         emc.resume(short)
@@ -174,7 +174,7 @@ def test_a_finished_run_that_goes_on_equals_one_that_was_asked_for_more(seeds: t
 
 
 def test_the_command_goes_on_with_a_finished_run_and_the_report_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    short = emc.train(small(), "gridworld", root=tmp_path, **QUICK)
+    short = emc.train(small(), "gridworld", runs=tmp_path, **QUICK)
     main(["resume", str(short.path), "--steps", "90"])
     assert "finished" in capsys.readouterr().out
     (found,) = emc.runs(tmp_path)
@@ -184,8 +184,8 @@ def test_the_command_goes_on_with_a_finished_run_and_the_report_knows(tmp_path: 
 
 def test_training_starts_from_the_networks_of_another_run(tmp_path: Path, run: emc.Run) -> None:
     brief = QUICK | {"steps": 1}
-    begun = emc.train(small(), "gridworld", root=tmp_path, seeds=(8, 9), start_from=run, **brief)
-    fresh = emc.train(small(), "gridworld", root=tmp_path, seeds=(8, 9), **brief)
+    begun = emc.train(small(), "gridworld", runs=tmp_path, seeds=(8, 9), start_from=run, **brief)
+    fresh = emc.train(small(), "gridworld", runs=tmp_path, seeds=(8, 9), **brief)
     manifest = json.loads((begun.path / "manifest.json").read_text())
     assert manifest["started_from"]["path"] == str(run.path)
     assert manifest["started_from"]["step"] == max(run.directory.steps())
@@ -194,16 +194,16 @@ def test_training_starts_from_the_networks_of_another_run(tmp_path: Path, run: e
         assert not same(fresh.policy(ours).actors, run.policy(theirs).actors)
     assert config_of(begun.directory) != config_of(fresh.directory)
     with pytest.raises(emc.UserError, match="one, or as many"):
-        emc.train(small(), "gridworld", root=tmp_path, seeds=3, start_from=run, **QUICK)
+        emc.train(small(), "gridworld", runs=tmp_path, seeds=3, start_from=run, **QUICK)
     with pytest.raises(emc.UserError, match="networks of other shapes"):
-        emc.train(small(policy=RecurrentQ(hidden=5)), "gridworld", root=tmp_path, seeds=2, start_from=run, **QUICK)
+        emc.train(small(policy=RecurrentQ(hidden=5)), "gridworld", runs=tmp_path, seeds=2, start_from=run, **QUICK)
     with pytest.raises(emc.UserError, match="no such directory"):
-        emc.train(small(), "gridworld", root=tmp_path, start_from=tmp_path / "nowhere", **QUICK)
+        emc.train(small(), "gridworld", runs=tmp_path, start_from=tmp_path / "nowhere", **QUICK)
 
 
 def test_one_seed_serves_all_and_another_mixer_begins_anew(tmp_path: Path) -> None:
     brief = QUICK | {"steps": 1}
-    one = emc.train(small(), "gridworld", root=tmp_path, **QUICK)
+    one = emc.train(small(), "gridworld", runs=tmp_path, **QUICK)
     words = ["--policy.hidden", "4", "--batch-episodes", "2", "--replay-episodes", "8", "--runs", str(tmp_path / "vdn")]
     flags = [word for name, value in brief.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     main(["train", "vdn", "gridworld", *words, *flags, "--seeds", "2", "--start-from", str(one.path)])

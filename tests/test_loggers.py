@@ -163,7 +163,7 @@ def test_loggers_get_every_test_once_and_one_that_fails_stops_nothing(tmp_path: 
     mine, broken, display = Mine(), Broken(), Noting()
     method = dataclasses.replace(emc.make_method("vdn"), policy=RecurrentQ(hidden=4), batch_episodes=2, replay_episodes=8)
     quick: dict[str, Any] = {"steps": 60, "evaluate_every": 20, "test_episodes": 2}
-    run = emc.train(method, "gridworld", root=tmp_path, log=["csv", mine, broken], display=display, **quick)
+    run = emc.train(method, "gridworld", runs=tmp_path, log=["csv", mine, broken], display=display, **quick)
     steps, values = run.metrics("test_return")
     numbers = [entry for entry in mine.said if isinstance(entry[0], int)]
     assert mine.said[0] == ("begin", run.path.name)

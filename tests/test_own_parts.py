@@ -112,7 +112,7 @@ def test_parts_that_the_caller_holds_need_no_trust(tmp_path: Path) -> None:
         """Defined where nobody could import it."""
 
     for mixer in (Mine(), Local(3.0)):
-        run = emc.train(small(mixer=mixer), "gridworld", root=tmp_path, **QUICK)
+        run = emc.train(small(mixer=mixer), "gridworld", runs=tmp_path, **QUICK)
         assert run.config.method.mixer == mixer
         assert emc.load(run).step >= 40
         assert emc.load(run.path, trust=type(mixer)).step >= 40
@@ -130,7 +130,7 @@ def test_a_class_called_like_one_of_ours_is_not_taken_for_it() -> None:
 def test_a_resumed_run_of_ones_own_parts_equals_the_one_that_was_never_stopped(tmp_path: Path) -> None:
     from emc.runs.session import Interrupted, Keeping, Silent
 
-    whole = emc.train(small(mixer=Mine()), "gridworld", root=tmp_path / "whole", **QUICK)
+    whole = emc.train(small(mixer=Mine()), "gridworld", runs=tmp_path / "whole", **QUICK)
 
     stopped: list[int] = []
 
@@ -143,7 +143,7 @@ def test_a_resumed_run_of_ones_own_parts_equals_the_one_that_was_never_stopped(t
                 signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(Interrupted) as stop:
-        emc.train(small(mixer=Mine()), "gridworld", root=tmp_path / "cut", keeping=Keeping(0.0), display=Impatient(), **QUICK)
+        emc.train(small(mixer=Mine()), "gridworld", runs=tmp_path / "cut", keeping=Keeping(0.0), display=Impatient(), **QUICK)
     cut = resume(stop.value.run.path, trust=[Mine])
     assert (cut.path / "metrics.jsonl").read_bytes() == (whole.path / "metrics.jsonl").read_bytes()
 

@@ -35,7 +35,7 @@ def test_optuna_tunes_in_ten_lines_and_goes_on_with_its_study(tmp_path: Path, mo
 def test_the_logger_of_the_page_writes_a_line_for_each_test(tmp_path: Path) -> None:
     found: dict[str, Any] = {}
     exec(compile(CODE["logger"], "logger", "exec"), found)
-    run = emc.train("vdn", "one-step-game", root=tmp_path, steps=60, evaluate_every=20, log=[found["Mine"]()])
+    run = emc.train("vdn", "one-step-game", runs=tmp_path, steps=60, evaluate_every=20, log=[found["Mine"]()])
     lines = [line.split() for line in (run.path / "mine.txt").read_text().splitlines()]
     steps, values = run.metrics("test_return")
     assert [float(line[0]) for line in lines] == steps[0].tolist()

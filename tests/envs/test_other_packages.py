@@ -74,7 +74,7 @@ class TestSMAX:
         np.testing.assert_array_equal(*south)
 
     def test_it_is_trained_and_its_manifest_read_again(self, tmp_path: Path) -> None:
-        run = emc.train("vdn", "smax/3m", root=tmp_path, steps=160, evaluate_every=80, test_episodes=2)
+        run = emc.train("vdn", "smax/3m", runs=tmp_path, steps=160, evaluate_every=80, test_episodes=2)
         lines = [line for line in read_metrics(run.path / "metrics.jsonl") if line["kind"] == "eval"]
         assert len(lines) >= 2
         assert all(0 <= won <= 1 for line in lines for won in line["won"])
@@ -117,7 +117,7 @@ def test_what_needs_jaxmarl_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) 
 def trained(method: str, source: str, tmp_path: Path, steps: int, **fields: Any) -> list[dict[str, Any]]:
     """Tests of a short run in worker processes."""
     env = make_env(source, **fields)
-    run = emc.train(method, env, root=tmp_path, steps=steps, evaluate_every=steps // 2, test_episodes=3, parallel_envs=2)
+    run = emc.train(method, env, runs=tmp_path, steps=steps, evaluate_every=steps // 2, test_episodes=3, parallel_envs=2)
     assert not (run.path / "lost.jsonl").exists()
     return [line for line in read_metrics(run.path / "metrics.jsonl") if line["kind"] == "eval"]
 
