@@ -24,7 +24,7 @@ def results() -> ModuleType:
 
 
 def test_page_and_data_agree(results: ModuleType) -> None:
-    """Otherwise run `python experiments/results.py page`. One test, because gathering the evidence takes longer than all that is asked of it."""
+    """Otherwise run `python experiments/results.py page`. One test, because gathering the evidence takes longest."""
     every = [results.evidence_of(claim) for claim in results.claims().values()]
     page_is_of(results, every)
     verdicts_come_first(results, every)
