@@ -646,8 +646,8 @@ def test_a_run_of_ones_own_environment_can_go_on_since_the_sweep_names_it(tmp_pa
     engine.run([job, small(1)], tmp_path, lambda runs: None)
     own, usual = engine.orders
     assert own.command() == ["train", *job.words, "--runs", str(tmp_path)]
-    Path(own.unroll).mkdir(parents=True)
-    assert own.command()[:2] == ["resume", own.unroll]
+    Path(own.run).mkdir(parents=True)
+    assert own.command()[:2] == ["resume", own.run]
     assert own.command()[-2:] == ["--trust", f"{__name__}:Own"]
     assert usual.resume == ()
 
