@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -147,7 +148,9 @@ def train(
     default = budget_of(known) if known else Budget()
     unknown = set(budget) - {field.name for field in dataclasses.fields(Budget)}
     if unknown:
-        raise UserError(f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(f.name for f in dataclasses.fields(Budget))}")
+        own = [name for name, parameter in inspect.signature(train).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
+        known_ones = ", ".join([*(field.name for field in dataclasses.fields(Budget)), *own])
+        raise UserError(f"unknown option {', '.join(sorted(unknown))}; known: {known_ones}")
     whose = Preset.of(preset, known.name if known else "this environment", known.preset if known else "released")
     config = RunConfig(
         method_name=method if isinstance(method, str) else method_name,

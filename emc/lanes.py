@@ -12,7 +12,8 @@ lane, so whatever belongs to steps is an array `[moments, lanes]` with a mask (`
 episode does (`first`). Few lanes waste little, many make large products: see `layout_for`.
 
 `along` is the one mechanism for work per moment: a function of a block of moments is called block by block, and differentiated block by
-block by computing it again. A mixer or a loss is written for moments and knows nothing of it.
+block by computing it again; short lanes are one block, which is differentiated as usual. A mixer or a loss is written for moments and knows
+nothing of it.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ class Layout:
         return -(-episodes // self.lanes) * (limit + 1)
 
     def block_within(self, longest: int) -> int:
-        """Moments of a block, where lanes have so many at most: what would be two blocks is one."""
-        return longest if longest <= 2 * self.block else self.block
+        """Moments of a block, where lanes have so many at most: what would be two blocks of the usual size is one."""
+        return longest if longest <= 2 * BLOCK == 2 * self.block else min(self.block, longest)
 
 
 def layout_for(episodes: int, n_agents: int, usual_length: float, lanes: int = 0, block: int = 0) -> Layout:
@@ -246,7 +247,7 @@ Work = Callable[[Any, Any, Any, Any], Any]  # of weights, tracks, what is fixed,
 
 
 def along(work: Work, lanes: Lanes, weights: PyTree, tracks: PyTree = (), fixed: PyTree = (), data: PyTree = ()) -> PyTree:
-    """Outputs of `work(weights, tracks, fixed, data)` at every moment of the lanes, worked out block by block; zero beyond their end.
+    """Outputs of `work(weights, tracks, fixed, data)` at every moment of the lanes, block by block; beyond their end it is of no meaning.
 
     `weights` and `fixed` are handed over whole. Of `tracks` and `data` the moments of one block are, of `data` also the moment after it:
     `data[:-1]` belongs to the steps, `data[1:]` to what they led to. Gradients flow to weights and tracks, none to fixed and data.

@@ -37,7 +37,7 @@ class EnvSpec:
     unit_size: int = 0  # features per agent at the head of the state (StarCraft-like maps); 0 where there is no such layout
     winnable: bool = True  # whether `won` means anything; otherwise results are reported as returns
     usual_length: float = 1.0  # of an episode, as a share of the longest in a batch; it changes speed and rounding, nothing else
-    map_shape: tuple[int, int] = (0, 0)  # rows and columns of the map that `Environment.occupancy` draws on
+    map_shape: tuple[int, int] = (0, 0)  # rows and columns of the map that `HasMap.occupancy` counts on
     idle_actions: tuple[int, ...] = ()  # that do nothing, the always available one first; RODE needs to know
     move_actions: tuple[int, ...] = ()  # that only move the agent; RODE needs to know
 

@@ -2,7 +2,8 @@
 
     python experiments/ship.py RUN [--episodes N] [--seed S]
 
-Measures its score over N complete greedy episodes (1,000), and keeps it in `emc/shipped` unless what is there for the task scores as much.
+Measures its score over N complete greedy episodes (1,000), and keeps it in `emc/trained_agents` unless what is there for the task scores
+as much.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from emc.api import load
+from emc.envs import TASKS, make_env
 from emc.runs import policies
 from emc.runs.config import config_of
 from emc.runs.directory import RunDirectory
@@ -26,15 +28,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="which agents, where the run trained several")
     arguments = parser.parse_args()
     policy, config = load(arguments.run, arguments.seed), config_of(RunDirectory.open(arguments.run))
+    name = config.env_name
+    if name not in TASKS or "/" in name or config.env != make_env(name):
+        raise SystemExit(f"{arguments.run}: was not trained on a task as emc has it")
     outcome = jax.jit(lambda key: play(policy.env, policy.actors, key, jnp.zeros(()), arguments.episodes)[1])(jax.random.key(12345))
     score = float(jnp.mean(outcome.won if policy.spec.winnable else outcome.episode_return))
-    name, before = config.env_name, None
-    if name in policies.shipped():
-        before = policies.load_shipped(name).score
+    before = policies.load_shipped(name).score if name in policies.shipped() else None
     print(f"{config.method_name} on {name}: {score:g} over {arguments.episodes} episodes; shipped before: {before}")
     if before is None or score > before:
         kept = policies.Kept(policy.actors, config, policy.seed, policy.step, score, arguments.episodes)
-        policies.save(policies.SHIPPED / name.replace("/", "-"), kept)
+        policies.save(policies.SHIPPED / name, kept)
 
 
 if __name__ == "__main__":

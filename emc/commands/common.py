@@ -11,6 +11,7 @@ from tyro.conf import UseAppendAction
 
 from emc.api import LoadedPolicy, load, shipped
 from emc.commands.messages import note
+from emc.errors import UserError
 from emc.runs.trust import Trusted
 from emc.user_input import lookup
 
@@ -31,6 +32,8 @@ def loaded(run: Path, trained_seed: int | None, trust: Trusted, policy: str = ""
     """A run's agents, or those that come with the package for a task; what had to be passed over to find them is said."""
     if policy:
         lookup("--policy", policy, {"shipped": None})
+        if trained_seed is not None or trust:
+            raise UserError("--trained-seed and --trust are for runs: the policy that comes with emc needs neither")
         return shipped(str(run))
     found = load(run, trained_seed, trust=trust)
     for warning in found.warnings:

@@ -61,6 +61,8 @@ def main(words: list[str]) -> None:
         raise UserError(f"--episodes {episodes} must be at least 1")
     if episodes > MOST_EPISODES:
         raise UserError(f"--episodes {episodes} is more than anybody needs; the most is {MOST_EPISODES}")
+    if flags.script and flags.policy:
+        raise UserError("say --policy or --script, not both: one player at a time")
     (_evaluate_script if flags.script else _evaluate_run)(flags, episodes)
 
 

@@ -43,7 +43,7 @@ class Flags(ManyFlags):
     file: Annotated[tuple[Path, ...], Positional, arg(metavar="[FILE]")] = ()  # a TOML file, in place of the following
     methods: str = ""  # names with commas between them
     envs: str = ""  # names with commas between them
-    seeds: str = ""  # how many, from 0 on, or which, with commas between them; default: 1
+    seeds: str | None = None  # how many, from 0 on, or which, with commas between them; default: 1
     set: UseAppendAction[tuple[tuple[str, ...], ...]] = ()  # field=value1,value2: every value with everything else
 
 
@@ -71,14 +71,14 @@ def _seeds(text: str) -> int | list[int]:
     try:
         return [int(seed) for seed in text.split(",") if seed.strip()] if "," in text else int(text)
     except ValueError:
-        raise UserError(f"--seeds {text} is neither a number nor a list such as 1,2,5") from None
+        raise UserError(f"--seeds {text!r} is neither a number nor a list such as 1,2,5") from None
 
 
 def _sweep_of(flags: Flags, common: Sequence[str]) -> Sweep:
     if len(flags.file) > 1:
         raise UserError(f"one file at a time: got {', '.join(map(str, flags.file))}")
     if flags.file:
-        if flags.methods or flags.envs or flags.seeds or flags.set or common:
+        if flags.methods or flags.envs or flags.seeds is not None or flags.set or common:
             raise UserError(f"say what to sweep in {flags.file[0]} or in flags, not in both")
         return read_sweep(flags.file[0])
     settings: list[tuple[str, tuple[str, ...]]] = []
@@ -88,4 +88,6 @@ def _sweep_of(flags: Flags, common: Sequence[str]) -> Sweep:
             raise UserError(f"--set {word} is not field=value1,value2")
         settings.append((field, tuple(filter(None, values.split(",")))))
     methods, envs = (tuple(filter(None, (name.strip() for name in text.split(",")))) for text in (flags.methods, flags.envs))
-    return Sweep(methods, envs, seeds_of(_seeds(flags.seeds or "1"), "--seeds"), tuple(settings), shlex.join(common))
+    return Sweep(
+        methods, envs, seeds_of(_seeds("1" if flags.seeds is None else flags.seeds), "--seeds"), tuple(settings), shlex.join(common)
+    )

@@ -35,7 +35,7 @@ class Drawable(HasSpec, Protocol):
 
 
 @runtime_checkable
-class HasMap(Drawable, Protocol):
+class HasMap(HasSpec, Protocol):
     """One with a map of cells (`spec.map_shape`), on which visits and bonuses are counted."""
 
     def occupancy(self, state: Shaped[Array, " S"]) -> Float[Array, "R C"]:

@@ -19,7 +19,7 @@ PROFILE_POINTS = 101
 CONSIDERED = 500  # sets of tasks at most, the largest ones, among which the best to compare on is looked for
 
 
-def across_section(groups: Sequence[Group]) -> Section:
+def all_tasks_section(groups: Sequence[Group]) -> Section:
     """Aggregates over tasks with their intervals; nothing where fewer than two methods share two tasks."""
     scaled = [group for group in groups if group.curves and (group.winnable or group.env_name in TASKS)]
     try:

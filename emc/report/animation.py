@@ -109,7 +109,7 @@ def _frames(
         axes.clear()
         env.draw(axes, moment.world)
         if vision is not None:
-            _sighted(env, vision).draw_vision(axes, moment.world, vision)
+            _with_vision(env, vision).draw_vision(axes, moment.world, vision)
         axes.text(0.04, 0.955, f"step {step}", ha="left", **caption)
         ending = "" if not moment.over else "won" if moment.won else "lost" if env.spec.winnable else "the end"
         axes.text(0.5, 0.955, ending, ha="center", fontweight="bold", **caption)
@@ -117,7 +117,7 @@ def _frames(
         yield pixels(figure)
 
 
-def _sighted(env: Drawable, agent: int) -> ShowsVision:
+def _with_vision(env: Drawable, agent: int) -> ShowsVision:
     if not isinstance(env, ShowsVision):
         raise UserError("this environment cannot show what one agent sees. Give it the method draw_vision of emc.envs.base")
     if not 0 <= agent < env.spec.n_agents:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from emc.envs.base import HasMap
 from emc.errors import UserError
 from emc.files import explained, written_whole
-from emc.report.all_tasks import across_section
+from emc.report.all_tasks import all_tasks_section
 from emc.report.curves import Group, environment_of, group_runs
 from emc.report.markup import Section
 from emc.report.overview import overview
@@ -72,7 +72,7 @@ def build_page(
     gifs = {path.resolve(): gif for path, gif in (animations or {}).items()}
     owner = {run.path: group for group in groups for run in group.runs}
     entries = [(anchor, owner[run.path], summary(run, owner[run.path].winnable)) for anchor, run in zip(anchors(runs), runs, strict=True)]
-    across = memo("all tasks", _source(groups), lambda: across_section(groups))
+    across = memo("all tasks", _source(groups), lambda: all_tasks_section(groups))
     named = len(groups) > 1
     results = [
         memo(("results", own[0].env_name), (named, anchor, _source(own)), functools.partial(environment_section, own, named, anchor))

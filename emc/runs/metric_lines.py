@@ -55,7 +55,7 @@ def eval_line(reading: Reading, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def unbent_metrics(outcome: Outcome) -> dict[str, float]:
+def extrinsic_metrics(outcome: Outcome) -> dict[str, float]:
     """How the agents do that curiosity learnt without its bonus (phi), tested greedily as often as the policy."""
     return {"phi_test_return": float(np.mean(outcome.episode_return)), "phi_test_win_rate": float(np.mean(outcome.won))}
 

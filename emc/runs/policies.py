@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from emc.envs.base import Environment
 from emc.errors import CheckpointError, UserError
 from emc.parts import Actors
 from emc.runs.config import RunConfig, from_json, to_json
@@ -17,7 +18,7 @@ from emc.training import checkpoint
 from emc.training.learner import init_learner, tested
 from emc.user_input import lookup
 
-SHIPPED = Path(__file__).parents[1] / "shipped"  # a folder for each task
+SHIPPED = Path(__file__).parents[1] / "trained_agents"  # a folder for each task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,16 +40,16 @@ def save(folder: Path, kept: Kept) -> None:
 
 
 def load(folder: Path) -> Kept:
-    """Read them again; nothing in the folder is executed, and nothing outside the package is made."""
+    """Read them again; nothing in the folder is executed."""
     meta = cast(dict[str, Any], checkpoint.described(folder)["meta"])
-    config = from_json(meta.get("config"))
-    if not isinstance(config, RunConfig):
-        raise CheckpointError(f"{folder}: holds no configuration. Use a folder that emc wrote.")
+    config, facts = from_json(meta.get("config")), [meta.get(name) for name in ("seed", "step", "score", "episodes")]
+    if not isinstance(config, RunConfig) or not isinstance(config.env, Environment) or None in facts:
+        raise CheckpointError(f"{folder}: does not say what the agents are. Use a folder that emc wrote.")
     like: Any = jax.eval_shape(lambda: tested(config.method, init_learner(config.method, config.env.spec, jax.random.key(0))))
     (net, state), _ = checkpoint.load(folder, (like.net, like.state))
-    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(net) if jnp.issubdtype(leaf.dtype, jnp.floating)):
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((net, state)) if jnp.issubdtype(leaf.dtype, jnp.floating)):
         raise CheckpointError(f"{folder}: a weight is not a finite number. Use another policy.")
-    return Kept(Actors(config.method.policy, net, state), config, *(meta[name] for name in ("seed", "step", "score", "episodes")))
+    return Kept(Actors(config.method.policy, net, state), config, *cast(list[Any], facts))
 
 
 def shipped() -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from emc.runs.config import RunConfig, config_of, held, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.jsonl import Prefix
 from emc.runs.machine import describe_machine, differences
-from emc.runs.metric_lines import Reading, eval_line, map_line, summary, train_line, unbent_metrics
+from emc.runs.metric_lines import Reading, eval_line, extrinsic_metrics, map_line, summary, train_line
 from emc.runs.reading import END, LOST, MAPS, METRICS, MORE, SPEED, end_of, last_lines
 from emc.runs.restoring import SNAPSHOTS, Progress, is_resumable, restored
 from emc.runs.sizes import must_fit
@@ -325,7 +325,7 @@ class _Session:
     def _evaluate(self, state: TrainState, progress: Progress) -> tuple[TrainState, Progress]:
         outcomes = self._by_seed(self.program.evaluate(state, progress.evaluations))
         others = self.program.evaluate_beside(state, progress.evaluations)
-        beside = None if others is None else [unbent_metrics(outcome) for outcome in self._by_seed(others)]
+        beside = None if others is None else [extrinsic_metrics(outcome) for outcome in self._by_seed(others)]
         readings = self._readings(state)
         tests = [eval_line(reading, outcome) for reading, outcome in zip(readings, outcomes, strict=True)]
         state, progress = self._log(state, progress, tests, beside)

@@ -10,7 +10,7 @@ import pytest
 from emc.envs.registry import preset_for
 from emc.errors import UserError
 from emc.methods import make_method
-from emc.report.all_tasks import across_section, comparable
+from emc.report.all_tasks import all_tasks_section, comparable
 from emc.report.curves import group_runs
 from emc.report.page import build_page
 from emc.training.loop import Budget
@@ -55,7 +55,7 @@ def test_the_section_is_there_when_there_is_something_to_compare(preset: str, tm
         for env in ("gridworld", "3m")
         for method, rate in (("emc-vdn", 1.0), ("vdn", 0.2))
     ]
-    section = across_section(group_runs(runs))
+    section = all_tasks_section(group_runs(runs))
     made = section.html
     assert made.count('class="chart"') == 1
     assert made.count("<rect") == 2 * 4 + 1  # every aggregate of both, and the improvement over the other
@@ -68,10 +68,10 @@ def test_the_section_is_there_when_there_is_something_to_compare(preset: str, tm
         (1, 1, 1, 0),
         (1, 1, 0, 0),
     ]
-    assert across_section(group_runs(runs[:2])).html == ""
+    assert all_tasks_section(group_runs(runs[:2])).html == ""
     usual = make_method("qmix", preset_for("3m"), "3m")
     third = new_run(tmp_path, win_rates(0, {1000: 0.5}), method_name="qmix", env_name="3m", method=usual)
-    assert "Left out, because they lack some of these tasks: qmix." in across_section(group_runs([*runs, third])).html
+    assert "Left out, because they lack some of these tasks: qmix." in all_tasks_section(group_runs([*runs, third])).html
 
 
 def test_runs_that_differ_in_any_field_of_their_budget_are_on_tasks_of_their_own(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_runs_that_differ_in_any_field_of_their_budget_are_on_tasks_of_their_own
         for method in ("emc-vdn", "vdn")
         for episodes in (10, 20)
     ]
-    made = across_section(group_runs(runs)).html
+    made = all_tasks_section(group_runs(runs)).html
     assert "over gridworld, test episodes 10; gridworld, test episodes 20." in made
     assert "Results" in build_page(runs)
 
@@ -90,5 +90,5 @@ def test_aggregates_that_cannot_be_made_are_a_line_on_the_page(tmp_path: Path, m
         raise UserError("two <configurations>")
 
     monkeypatch.setattr("emc.report.all_tasks.scores_by_method", refuse)
-    made = across_section(group_runs([new_run(tmp_path, win_rates(0, {1000: 0.5}))])).html
+    made = all_tasks_section(group_runs([new_run(tmp_path, win_rates(0, {1000: 0.5}))])).html
     assert "Nothing to show: two &lt;configurations&gt;." in made
