@@ -48,7 +48,7 @@ def play(env: Battle, script: Script, episodes: int, key: PRNGKeyArray, start: F
     return total
 
 
-def _towards(now: Timestep, dx: Array, dy: Array) -> Int[Array, " N"]:
+def towards(now: Timestep, dx: Array, dy: Array) -> Int[Array, " N"]:
     """A move along the longer way, or along the other where that one is blocked, or none."""
     east, north = jnp.where(dx > 0, EAST, WEST), jnp.where(dy > 0, NORTH, SOUTH)
     longer = jnp.abs(dx) > jnp.abs(dy)
@@ -90,46 +90,9 @@ def _attack(env: Battle, cost: Callable[[Array, Array], Array]) -> Script:
             price = jnp.where(heals[:, None], life, price)
         price = jnp.where(targets, price, jnp.inf)
         closest = jnp.argmin(jnp.where(forces.life[n:] > 0, distance, jnp.inf), axis=1)[:, None]
-        walk = _towards(now, *(jnp.take_along_axis(value, closest, axis=1)[:, 0] for value in (dx, dy)))
+        walk = towards(now, *(jnp.take_along_axis(value, closest, axis=1)[:, 0] for value in (dx, dy)))
         action = jnp.where(targets.any(axis=1), jnp.argmin(price, axis=1) + FIRST_TARGET, walk)
         return jnp.where(forces.life[:n] > 0, action, NOTHING), memory
-
-    return script
-
-
-def hold_position(env: Battle, x: float, y: float) -> Script:
-    """Walk to a point, stay there, and hit what comes close."""
-    n = env.spec.n_agents
-
-    def script(world: World, now: Timestep, key: PRNGKeyArray, memory: Memory) -> tuple[Int[Array, " N"], Memory]:
-        forces = world.forces
-        distance = jnp.hypot(forces.x[n:] - forces.x[:n, None], forces.y[n:] - forces.y[:n, None])
-        near = jnp.where(now.available[:, FIRST_TARGET:] & (distance <= 1.5), distance, jnp.inf)
-        dx, dy = x - forces.x[:n], y - forces.y[:n]
-        away = jnp.maximum(jnp.abs(dx), jnp.abs(dy)) > 0.7
-        idle = jnp.where(away, _towards(now, dx, dy), STOP)
-        action = jnp.where(jnp.isfinite(near).any(axis=1), jnp.argmin(near, axis=1) + FIRST_TARGET, idle)
-        return jnp.where(forces.life[:n] > 0, action, NOTHING), memory
-
-    return script
-
-
-def alternate_fire(env: Battle) -> Script:
-    """Two shooters and one building: both shoot; whoever it aims at leaves its reach when it is weak, and rests its shield."""
-    n = env.spec.n_agents
-    reach = 7 + 0.875 + 0.625
-
-    def script(world: World, now: Timestep, key: PRNGKeyArray, memory: Memory) -> tuple[Int[Array, " N"], Memory]:
-        forces = world.forces
-        dx, dy = forces.x[n] - forces.x[:n], forces.y[n] - forces.y[:n]
-        distance = jnp.hypot(dx, dy)
-        others = jnp.arange(n)[::-1]
-        inside = distance <= reach
-        bold = (forces.life[:n] > 0) & jnp.where(inside, forces.life[:n] + forces.shield[:n] > 50, forces.shield[:n] >= 79)
-        covered = (forces.target[n] == others) & (inside & bold)[others]  # the other one is aimed at, and stays
-        attack = jnp.where(now.available[:, FIRST_TARGET], FIRST_TARGET, _towards(now, dx, dy))
-        rest = jnp.where(distance < reach + 0.5, _towards(now, 0 * dx, -dy), STOP)
-        return jnp.where(forces.life[:n] > 0, jnp.where(covered | bold, attack, rest), NOTHING), memory
 
     return script
 

@@ -26,7 +26,8 @@ from emc.envs.battle.units import UNITS, damage_between
 from emc.envs.battle.view import FIRST_TARGET
 from emc.envs.check import check
 from emc.errors import UserError
-from emc.policies.scripted import alternate_fire, hold_position, play
+from emc.policies.scripted import play
+from tests.envs.battle_players import alternate_fire, hold_position
 from tests.envs.battle_twin import Soldier, half_second
 
 # limit, actions, observation, state, features of an agent's unit, largest reward: measured on the real SMAC
