@@ -3,6 +3,7 @@
     python benchmarks/update.py                      all sizes
     python benchmarks/update.py 2s3z MMM2            some of them
     python benchmarks/update.py --profile            what the compiled program spends its time on, instruction by instruction
+    python benchmarks/update.py --products           products of the core's sizes, each alone in a loop
     python benchmarks/update.py --growth             how it grows with agents, length and batch (benchmarks/results/growth.png)
 
 Work is counted as the products of the agents' layers that the method cannot avoid, at the moments that were really played: six forward
@@ -178,6 +179,30 @@ def outermost(spans: list[Span]) -> Iterator[tuple[str, float, list[Span]]]:
         yield outer.name, outer.time, [span for span in spans[first:at] if not span.name.startswith("while")]
 
 
+def products(times: int = 400) -> None:
+    """How fast single products are that the recurrent core is made of, with 64 rows: what is left for anything built of them."""
+    result, peak = machine(), sgemm_peak()
+    sizes = {
+        "gates": (192, 64, 64, False),
+        "encoder": (64, 51, 64, False),
+        "weights of gates": (192, 64, 64, True),
+        "weights of the encoder": (64, 64, 51, True),
+    }
+    for name, (rows, inner, columns, added) in sizes.items():
+
+        def loop(a: Any, b: Any, shape: tuple[int, int] = (rows, columns), added: bool = added) -> Any:
+            def one(i: Any, total: Any) -> Any:
+                product = a[i % 8] @ b[i % 8]
+                return total + product if added else jax.lax.optimization_barrier(product)
+
+            return jax.lax.fori_loop(0, times, one, jnp.zeros(shape))
+
+        compiled, a, b = jax.jit(loop), jnp.ones((8, rows, inner)), jnp.ones((8, inner, columns))
+        spent = seconds(lambda run=compiled, a=a, b=b: run(a, b)) / times
+        result[f"{name}: share of SGEMM peak"] = 2.0 * rows * inner * columns / spent / peak
+    keep("products", result)
+
+
 def growth() -> None:
     """How an update grows, with everything else held."""
     import matplotlib.pyplot as plt
@@ -248,6 +273,8 @@ def main(names: list[str]) -> None:
 if __name__ == "__main__":
     keep_freed_memory()
     match sys.argv[1:]:
+        case ["--products"]:
+            products()
         case ["--growth"]:
             growth()
         case ["--profile", *names]:
