@@ -268,6 +268,16 @@ def test_an_mlp_has_relu_between_its_layers_and_none_at_the_end() -> None:
     assert [layer.bias is None for layer in without.layers] == [False, True]
 
 
+def test_a_stack_of_layers_side_by_side_gives_what_each_gives_alone() -> None:
+    keys = jax.random.split(jax.random.key(0), 4)
+    stack = jax.vmap(lambda key: Linear.init(key, 5, 2))(keys[:3])
+    x = jax.random.normal(keys[3], (3, 5))
+    alone = np.stack([np.asarray(stack.weight[i]) @ np.asarray(x[i]) + np.asarray(stack.bias)[i] for i in range(3)])
+    np.testing.assert_allclose(stack.side_by_side(x), alone, rtol=1e-5, atol=1e-6)
+    other_row = stack.side_by_side(x.at[1].add(1.0))
+    np.testing.assert_array_equal(other_row[jnp.array([0, 2])], stack.side_by_side(x)[jnp.array([0, 2])])
+
+
 def test_an_agent_reads_its_observation_then_its_previous_action_then_its_id() -> None:
     obs = jnp.array([[True, False], [False, True]])
     expected = [[1, 0, 0, 0, 1, 1, 0], [0, 1, 0, 0, 0, 0, 1]]  # agent 1 has not acted yet

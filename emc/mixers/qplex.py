@@ -158,10 +158,13 @@ class JointAttention(eqx.Module):
     def __call__(self, read: Sequence[Float[Array, "kernels _"]], values: AgentValues) -> Float[Array, " N"]:
         key, agents, actions = read  # what the readers made of the state
         of_actions = self.actions.layers[0].weight[..., self.key.layers[0].weight.shape[-1] :]
-        actions = actions + of_actions @ jax.nn.one_hot(values.action, self.n_actions).reshape(-1)
+        joint = jax.nn.one_hot(values.action, self.n_actions).reshape(-1)
+        actions = actions + (joint @ of_actions.reshape(-1, joint.shape[0]).T).reshape(actions.shape)  # a batch of them stays rows
 
-        def rest(network: MLP, first: Array) -> Array:
-            return jax.vmap(lambda kernel, hidden: kernel.after_first(hidden))(network, first)
+        def rest(network: MLP, x: Array) -> Array:
+            for layer in network.layers[1:]:
+                x = layer.side_by_side(jax.nn.relu(x))
+            return x
 
         shares = jax.nn.sigmoid(rest(self.agents, agents)) * jax.nn.sigmoid(rest(self.actions, actions))
         return jnp.sum((jnp.abs(rest(self.key, key)) + TINY) * shares, axis=0)
