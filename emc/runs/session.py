@@ -39,7 +39,7 @@ from emc.runs.trust import Trusted
 from emc.training.host_loop import WorkersFailed
 from emc.training.loop import Loop, TrainState
 
-LOOK_SECONDS = 1.0  # how often the host looks at a running loop, about
+LOOK_SECONDS = 2.0  # how often the host looks at a running loop, about; a call of its own maps its large temporaries anew
 
 
 @dataclasses.dataclass(frozen=True)
