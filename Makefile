@@ -7,8 +7,8 @@ BROWSER := $(VENV)/.browser
 BIN := $(VENV)/bin
 
 # Two test processes with one XLA thread each are faster than one with two, if neither runs out of tests before the other; compiled programs are kept
-# between test runs.
-TEST_ENV := OMP_NUM_THREADS=1 JAX_COMPILATION_CACHE_DIR="$${JAX_COMPILATION_CACHE_DIR:-$(CURDIR)/$(VENV)/jax-cache}" JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2
+# between test runs, and so are test files as pytest rewrites them, whatever the environment says of bytecode.
+TEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 JAX_COMPILATION_CACHE_DIR="$${JAX_COMPILATION_CACHE_DIR:-$(CURDIR)/$(VENV)/jax-cache}" JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2
 # Most tests spend most of their time in the compiler, and only what is computed counts; tests/conftest.py says which do not.
 ONE_THREAD := --xla_cpu_multi_thread_eigen=false
 # Emitting fusions by way of MLIR takes more than half of the rest.

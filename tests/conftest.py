@@ -39,6 +39,13 @@ def few_compiled_programs() -> Iterator[None]:
         gc.collect()
 
 
+def pytest_collection_finish() -> None:
+    """All that is imported by now stays: nobody need look for garbage in it, nor so often while programs are traced."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--compiled", choices=["quickly", "as-users-have-it"], help="only the tests that are to be compiled like this")
 

@@ -18,11 +18,15 @@ import emc
 from emc.api import display_for
 from emc.cli import main
 from emc.display import LiveDisplay, PlainDisplay
+from emc.mixers import VDN
+from emc.parts import Actors
 from emc.policies import Maven, RecurrentQ
 from emc.report.records import FINISHED, state_of
 from emc.runs.config import config_of
 from emc.runs.measurements import rows, series
 from emc.runs.session import Silent
+from tests.report.fabricate import evaluation, new_run
+from tests.twins import filled, quick
 
 QUICK: dict[str, Any] = {"steps": 60, "evaluate_every": 20, "test_episodes": 2}
 
@@ -69,9 +73,14 @@ def test_a_seed_with_fewer_points_ends_in_nothing() -> None:
 
 
 def test_the_score_of_a_run_is_the_median_of_its_seeds_last_five_tests(tmp_path: Path) -> None:
-    run = emc.train(small(), "one-step-game", runs=tmp_path, seeds=3, **QUICK | {"steps": 16, "evaluate_every": 2})
+    rng = np.random.default_rng(0)
+    returns = {seed: rng.normal(size=(count, 2)) for seed, count in ((0, 9), (1, 6), (2, 8))}
+    lines = [evaluation(seed, 2 * i, [False] * 2, both.tolist()) for seed, own in returns.items() for i, both in enumerate(own)]
+    new_run(tmp_path, lines, method_name="qmix", env_name="climbing", seeds=(0, 1, 2))
+    (run,) = emc.runs(tmp_path)
     values = run.metrics("test_return").values  # a game of payoffs has no win
     means = sorted(float(np.mean(own[np.isfinite(own)][-5:])) for own in values)
+    assert means == pytest.approx(sorted(float(np.mean(own[-5:])) for own in returns.values()))
     assert run.score == pytest.approx(means[1])
 
 
@@ -93,12 +102,12 @@ def test_a_run_draws_its_curve(run: emc.Run) -> None:
 
 def test_runs_are_listed_and_selected(run: emc.Run) -> None:
     root = run.path.parents[2]
-    other = emc.train(small(gamma=0.5), "gridworld", runs=root, method_name="other", **QUICK | {"steps": 20})
+    other = emc.train(small(), "gridworld", runs=root, method_name="other", seeds=(7, 8), **QUICK | {"steps": 20})
     (root / "no run").mkdir(exist_ok=True)
     assert {one.path for one in emc.runs(root)} == {run.path, other.path}
     assert [one.path for one in emc.runs(root, method="small")] == [run.path]
     assert emc.runs(root, env="3m") == []
-    assert [one.path for one in emc.runs(str(root), finished=True, where=lambda one: one.config.method.gamma < 0.9)] == [other.path]
+    assert [one.path for one in emc.runs(str(root), finished=True, where=lambda one: one.config.budget.steps < 60)] == [other.path]
     assert "small on gridworld, 2 seeds" in repr(run)
     with pytest.raises(emc.UserError, match="no such directory"):
         emc.runs(root / "nowhere")
@@ -144,10 +153,11 @@ def test_some_episodes_of_a_batch_begin_again(run: emc.Run) -> None:
         policy.reset(only=[True])
 
 
-def test_agents_that_begin_with_the_state_want_it(tmp_path: Path) -> None:
-    method = dataclasses.replace(emc.make_method("maven"), policy=Maven(hidden=4), batch_episodes=2, replay_episodes=8)
-    policy = emc.train(method, "gridworld", runs=tmp_path, **QUICK | {"steps": 20}).policy()
-    spec = policy.spec
+def test_agents_that_begin_with_the_state_want_it() -> None:
+    env, maven = emc.make_env("gridworld"), Maven(hidden=4)
+    spec = env.spec
+    net, state = filled(lambda key: maven.init_net(key, spec), 0), quick(lambda key: maven.init(key, spec))(jax.random.key(0))
+    policy = emc.LoadedPolicy(Actors(maven, net, state), env)
     obs, available = np.zeros((2, spec.n_agents, spec.obs_size)), np.ones((2, spec.n_agents, spec.n_actions), bool)
     with pytest.raises(emc.UserError, match="reset"):
         policy.act(obs, available)
@@ -194,9 +204,9 @@ def test_training_starts_from_the_networks_of_another_run(tmp_path: Path, run: e
         assert not same(fresh.policy(ours).actors, run.policy(theirs).actors)
     assert config_of(begun.directory) != config_of(fresh.directory)
     with pytest.raises(emc.UserError, match="one, or as many"):
-        emc.train(small(), "gridworld", runs=tmp_path, seeds=3, start_from=run, **QUICK)
+        emc.train(small(), "gridworld", runs=tmp_path, seeds=1, start_from=run, **QUICK)
     with pytest.raises(emc.UserError, match="networks of other shapes"):
-        emc.train(small(policy=RecurrentQ(hidden=5)), "gridworld", runs=tmp_path, seeds=2, start_from=run, **QUICK)
+        emc.train(small(policy=RecurrentQ(hidden=5), mixer=VDN()), "gridworld", runs=tmp_path, seeds=2, start_from=run, **QUICK)
     with pytest.raises(emc.UserError, match="no such directory"):
         emc.train(small(), "gridworld", runs=tmp_path, start_from=tmp_path / "nowhere", **QUICK)
 

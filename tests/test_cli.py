@@ -129,22 +129,22 @@ def test_the_line_that_reproduces_qplex_on_the_one_step_game_means_its_own_relea
 
 
 def test_a_plan_adds_up_and_grows_with_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    from emc.envs import make_env
-    from emc.methods import make_method
     from emc.training.loop import Budget, Program
     from emc.training.plan import plan
     from emc.types import bytes_of
 
-    method, env = make_method("emc-wo-c"), make_env("gridworld")
+    words = ["vdn", "gridworld", "--memory", "episodic"]
+    config = configure(words)
+    method, env = config.method, config.env
     one, three = plan(method, env, Budget(), 1), plan(method, env, Budget(), 3)
     state = Program(method, Budget(), env, (0,)).init()
     assert one.replay == bytes_of(state.replay)
     assert one.memory == bytes_of(state.learner.memory)
     assert one.peak > one.replay + one.memory + one.networks
     assert three.peak == 3 * one.peak
-    main(["plan", "emc-wo-c", "gridworld"])
+    main(["plan", *words])
     assert capsys.readouterr().out.startswith("replay")
-    main(["plan", "emc-wo-c", "gridworld", "--replay-episodes", "400000000"])
+    main(["plan", *words, "--replay-episodes", "400000000"])
     assert "it does not fit: lower --replay-episodes" in capsys.readouterr().out
 
 

@@ -50,6 +50,19 @@ def tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop(NAME, None)
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of such a user: one, with the tutorial's mixer, whose module nobody has imported since."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / f"{NAME}.py").write_text(CODE)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        main(["train", "vdn", "gridworld", *WORDS, "--mixer", f"{NAME}:StateWeighted"])
+    sys.modules.pop(NAME)
+    return folder / "runs"
+
+
 def test_the_pages_classes_have_at_most_fifteen_lines() -> None:
     classes = re.findall(r"@dataclasses.*?(?=\n\n\n|\Z)", CODE, flags=re.DOTALL)
     assert [len(body.strip().splitlines()) <= 15 for body in classes] == [True, True]
@@ -80,10 +93,9 @@ def test_a_part_of_ones_own_trains_is_recorded_and_comes_back_if_trusted(tutoria
 
 
 @pytest.mark.parametrize("trusted", [(), ("somebody:Else",)])
-def test_nothing_of_an_untrusted_run_is_imported(trusted: tuple[str, ...], tutorial: Path) -> None:
-    main(["train", "vdn", "gridworld", *WORDS, "--mixer", f"{NAME}:StateWeighted"])
-    (run,) = tutorial.glob("runs/*/vdn/*")
-    sys.modules.pop(NAME)
+@pytest.mark.usefixtures("tutorial")
+def test_nothing_of_an_untrusted_run_is_imported(trusted: tuple[str, ...], trained: Path) -> None:
+    (run,) = trained.glob("*/vdn/*")
     with pytest.raises(emc.UserError, match=f"--trust {NAME}:StateWeighted"):
         emc.load(run, trust=trusted)
     assert NAME not in sys.modules
@@ -148,14 +160,14 @@ def test_a_resumed_run_of_ones_own_parts_equals_the_one_that_was_never_stopped(t
     assert (cut.path / "metrics.jsonl").read_bytes() == (whole.path / "metrics.jsonl").read_bytes()
 
 
-def test_a_sweep_takes_parts_of_ones_own_and_trusts_them(tutorial: Path) -> None:
+@pytest.mark.usefixtures("tutorial")
+def test_a_sweep_takes_parts_of_ones_own_and_trusts_them(trained: Path) -> None:
     jobs = jobs_of(Sweep((f"vdn --mixer {NAME}:StateWeighted",), ("gridworld",), (0, 1), (("mixer.width", ("4", "8")),)))
     assert [vars(job.config.method.mixer)["width"] for job in jobs] == [4, 4, 8, 8]
     assert trusted_by(jobs).names == {f"{NAME}:StateWeighted"}
-    main(["train", "vdn", "gridworld", *WORDS, "--mixer", f"{NAME}:StateWeighted"])
     (job,) = jobs_of(Sweep((f"vdn --mixer {NAME}:StateWeighted",), ("gridworld",), flags=" ".join(WORDS)))
-    assert Survey(tutorial / "runs", trusted_by([job])).state(job).value == "done"
-    assert Survey(tutorial / "runs").state(job).value == "to do"
+    assert Survey(trained, trusted_by([job])).state(job).value == "done"
+    assert Survey(trained).state(job).value == "to do"
 
 
 @pytest.mark.parametrize(

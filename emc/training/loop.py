@@ -82,11 +82,22 @@ def init(method: Method, env: HasSpec, seed: int | Int[Array, ""]) -> TrainState
     spec = env.spec
     learner = init_learner(method, spec, learner_key)
     replay = Replay.empty(spec, method.replay_episodes, method.policy.blank_choice(spec))
-    lesson = jax.eval_shape(lambda: _learn(method, learner, replay, key, jnp.zeros((), jnp.int32))[2])
-    return TrainState(learner, replay, jnp.zeros((), jnp.int32), key, test_key, _blank_tally(list(lesson.metrics)), blank_maps(spec))
+    return TrainState(learner, replay, jnp.zeros((), jnp.int32), key, test_key, _blank_tally(_measured(method, spec)), blank_maps(spec))
 
 
-def _blank_tally(metrics: list[str]) -> Tally:
+@functools.lru_cache(maxsize=64)
+def _measured(method: Method, spec: EnvSpec) -> tuple[str, ...]:
+    """What a gradient step says of itself; following one takes a second, and a run is planned before it begins."""
+
+    def once() -> Lesson:
+        key = jax.random.key(0)
+        learner, replay = init_learner(method, spec, key), Replay.empty(spec, method.replay_episodes, method.policy.blank_choice(spec))
+        return _learn(method, learner, replay, key, jnp.zeros((), jnp.int32))[2]
+
+    return tuple(jax.eval_shape(once).metrics)
+
+
+def _blank_tally(metrics: tuple[str, ...]) -> Tally:
     count = jnp.zeros((), jnp.int32)
     return Tally(
         metrics={name: jnp.zeros(()) for name in metrics},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
@@ -34,7 +35,9 @@ def test_every_claim_can_be_run_and_says_what_it_is(name: str) -> None:
     assert one.about.count("\n\n") >= 1  # what is claimed, and how it is asked
     assert one.statements
     for budget in ("small", "paper"):
-        jobs = jobs_of(one.panels(budget))  # every word of every arm is understood
+        assert all([*panel.seeds] == sorted({*panel.seeds}) for panel in one.panels(budget))
+        two = [dataclasses.replace(panel, seeds=panel.seeds[:2]) for panel in one.panels(budget)]  # as well as all of them
+        jobs = jobs_of(two)  # every word of every arm is understood
         assert len({job.key for job in jobs}) == len(jobs)
         seeds = [seed for job in jobs for seed in job.config.seeds]
         assert seeds == sorted(seeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,26 @@ step = jax.jit(lambda env, world, action: env.step(world, action, KEY))
 
 
 def start(env: Any) -> tuple[Any, Timestep]:
-    return jax.device_get(env.reset(KEY))
+    return jax.device_get(_start(env))
+
+
+_start = jax.jit(lambda env: env.reset(KEY))
+
+
+def follow(env: Any, world: Any, actions: list[list[int]]) -> tuple[Any, Timestep]:
+    """The worlds and moments that joint actions lead to, one after another: an episode is one call."""
+    padded = np.zeros((-(-len(actions) // 100) * 100, 2), np.int32)  # few lengths, since each is compiled
+    padded[: len(actions)] = actions
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(actions)], _follow(env, world, padded))
+
+
+@jax.jit
+def _follow(env: Any, world: Any, actions: jax.Array) -> tuple[Any, Timestep]:
+    def one(world: Any, action: jax.Array) -> tuple[Any, tuple[Any, Timestep]]:
+        after = env.step(world, action, KEY)
+        return after[0], after
+
+    return jax.lax.scan(one, world, actions)[1]
 
 
 def play(env: Any, world: Any, first: int, second: int) -> tuple[Any, Timestep]:
@@ -50,15 +70,15 @@ def test_the_steps_of_the_released_environments_replay_exactly(name: str, env: A
     golden = np.load(GOLDEN / f"{name}.npz")
     assert env.spec.episode_limit == golden["limit"]
     assert env.size == golden["size"]
-    world, over = None, True
-    for number, action in enumerate(golden["action"]):
-        if over:
-            world, _ = start(env)
-            assert numbers(world) == golden["first"].tolist()
-        world, shown = play(env, world, *map(int, action))
-        assert numbers(world) == golden["after"][number].tolist(), number
-        assert (shown.reward, shown.terminated) == (golden["reward"][number], golden["over"][number]), number
-        over = bool(golden["over"][number])
+    first, _ = start(env)
+    assert numbers(first) == golden["first"].tolist()
+    ends = np.flatnonzero(golden["over"]) + 1
+    for begin, end in itertools.pairwise([0, *ends, *([] if ends[-1] == len(golden["action"]) else [len(golden["action"])])]):
+        worlds, shown = follow(env, first, golden["action"][begin:end].tolist())
+        for number in range(begin, end):
+            assert numbers(jax.tree.map(lambda leaf, time=number - begin: leaf[time], worlds)) == golden["after"][number].tolist(), number
+        np.testing.assert_array_equal(shown.reward, golden["reward"][begin:end])
+        np.testing.assert_array_equal(shown.terminated, golden["over"][begin:end])
 
 
 TWINS = [
@@ -84,15 +104,18 @@ def test_every_step_equals_the_twin(env: Any, twin: Any) -> None:
         assert_same(shown, expected)
         first = expected["state"][4 * env.size :]
         heading = generator.integers(4, size=2)
+        actions: list[list[int]] = []
+        moments: list[dict[str, Any]] = []
         while not expected["terminated"]:
             heading = np.where(generator.random(2) < 0.25, generator.integers(4, size=2), heading)  # straight paths get further
             if episode % 2:
                 heading[1] = heading[0]  # and pushes are made together
-            world, shown = play(env, world, *map(int, heading))
-            expected = twin.step([int(action) for action in heading])
-            assert_same(shown, expected)
+            actions.append([int(action) for action in heading])
+            expected = twin.step(actions[-1])
+            moments.append(expected)
             met["changed"] |= not np.array_equal(expected["state"][4 * env.size :], first)
             met["limit"] |= expected["terminated"] and not expected["won"]
+        assert_same(follow(env, world, actions)[1], {name: np.array([moment[name] for moment in moments], float) for name in expected})
     assert met["changed"], "a door must open, or the box move"
 
 

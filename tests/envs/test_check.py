@@ -19,6 +19,7 @@ from emc.envs.check import check
 from emc.envs.hosted import Hosted
 from emc.types import EnvSpec, Timestep
 
+pytestmark = pytest.mark.usefixtures("warm_workers")
 GENERATOR = np.random.default_rng(0)
 
 
@@ -216,6 +217,7 @@ def test_a_host_that_cannot_be_played_is_a_broken_promise(name: str, words: str,
     assert reason in finding.detail
 
 
+@pytest.mark.usefixtures("real_workers")
 def test_the_command_says_what_is_broken_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["check-env", "tests.envs.test_check:Walk", "--env.breaks", "limit"])

@@ -67,7 +67,7 @@ def deviation(probability: float, n: int = MANY) -> float:
     return math.sqrt(probability * (1 - probability) / n)
 
 
-@partial(jax.jit, static_argnums=1)
+@partial(jax.jit, static_argnums=1, compiler_options={"xla_backend_optimization_level": 3})  # millions of steps
 def random_episodes(env: Gridworld, n: int, key: jax.Array) -> Any:
     """Rewards and wins in `n` episodes of uniformly random available actions, each followed for as many steps as the limit allows."""
 

@@ -26,6 +26,7 @@ from emc.envs.registry import task
 from emc.envs.workers import Failure, Worker, Workers, decode, encode
 from emc.errors import RunError, UserError
 from emc.methods import make_method
+from emc.policies import RecurrentQ
 from emc.runs.config import RunConfig, from_json, to_json
 from emc.runs.jsonl import read_metrics
 from emc.runs.session import LOST, Interrupted, Silent, Status, loop_of, resume, start
@@ -36,8 +37,9 @@ from emc.training.rollout import play
 from emc.types import EnvSpec, HostTimestep
 from tests.envs.host_examples import Race
 
+pytestmark = pytest.mark.usefixtures("warm_workers")
 EXAMPLES = "tests.envs.host_examples"
-METHOD = dataclasses.replace(make_method("vdn"), batch_episodes=2, replay_episodes=8)
+METHOD = dataclasses.replace(make_method("vdn"), policy=RecurrentQ(hidden=8), batch_episodes=2, replay_episodes=8)
 
 
 def config(env: Hosted, steps: int = 60, parallel_envs: int = 2) -> RunConfig:
@@ -106,10 +108,10 @@ def test_what_cannot_be_learnt_from_is_blamed_on_the_environment(change: dict[st
         encode(Race.spec, dataclasses.replace(now, **change))
 
 
+@pytest.mark.usefixtures("real_workers")
 def test_a_hosted_gridworld_plays_the_episodes_of_the_compiled_rollout() -> None:
     env = Gridworld(episode_limit=12)
-    method = dataclasses.replace(METHOD, policy=METHOD.policy)
-    actors = actors_of(method, init_learner(method, env.spec, jax.random.key(1)))
+    actors = actors_of(METHOD, init_learner(METHOD, env.spec, jax.random.key(1)))
     key, epsilon = jax.random.key(2), jnp.float32(0.5)
     compiled, outcome = jax.jit(lambda actors: play(env, actors, key, epsilon, 3))(actors)
     with contextlib.closing(Workers(Hosted(f"{EXAMPLES}:HostGridworld"), 3)) as workers:
@@ -162,6 +164,7 @@ def test_a_worker_that_fails_costs_its_episode_and_is_replaced(how: str, reason:
         assert isinstance(third, HostTimestep)
 
 
+@pytest.mark.usefixtures("real_workers")
 def test_an_error_says_where_it_is_and_its_environment_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emc.envs.workers.CLOSE_SECONDS", 3600.0)
     note = tmp_path / "closed"
@@ -175,6 +178,7 @@ def test_an_error_says_where_it_is_and_its_environment_is_closed(tmp_path: Path,
         assert note.exists()
 
 
+@pytest.mark.usefixtures("real_workers")
 def test_an_environment_is_closed_when_nobody_is_left_to_play_it(tmp_path: Path) -> None:
     note = tmp_path / "closed"
     worker = Worker(Hosted(f"{EXAMPLES}:Careful", f"note={note}"))

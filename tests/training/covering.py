@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from emc.methods import Method
 
 KINDS = ("policy", "mixer", "loss", "curiosity", "memory", "optimiser")
+SMALLEST_SIZE = 9  # whole numbers from here on are sizes; below it they count layers, heads and the like, of which there is code for each
 
 
-def parts(method: Method) -> set[tuple[str, object]]:
-    return {(kind, getattr(method, kind)) for kind in KINDS}
+def parts(method: Method) -> set[tuple[object, ...]]:
+    """The parts of a method and the parts of these, as the code that they are: sizes and shares make no difference, 0 and 1 do."""
+    return {found for kind in KINDS for found in _parts(kind, getattr(method, kind))}
+
+
+def _parts(kind: str, part: Any) -> Iterator[tuple[object, ...]]:
+    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    inner = {name: value for name, value in fields.items() if dataclasses.is_dataclass(value)}
+    yield kind, type(part), *((name, _alike(value)) for name, value in fields.items() if name not in inner)
+    yield from ((kind, type(part), name, type(value)) for name, value in inner.items())
+    for name, value in inner.items():
+        yield from _parts(f"{kind}.{name}", value)
+
+
+def _alike(value: Any) -> object:
+    if isinstance(value, tuple):
+        return tuple(map(_alike, value))
+    size = isinstance(value, int) and value >= SMALLEST_SIZE
+    share = isinstance(value, float) and value not in (0.0, 1.0)
+    return type(value) if size or share else value
 
 
 def covering(methods: Mapping[str, Method], first: Collection[str], known: Iterable[Method] = ()) -> dict[str, Method]:
