@@ -1,4 +1,4 @@
-"""How tests are compiled: quickly, where only results count, and as users have it where speed or single bits do.
+"""How tests are compiled: quickly, where only results count, and as users have it where speed does.
 
 `make unit` runs the two kinds one after the other, each with its own flags for XLA; without `--compiled` all tests run with whatever flags
 there are.
@@ -13,14 +13,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-AS_USERS_HAVE_IT = {  # files whose tests play long battles, search many states, train for long, or compare bits of programs that differ
-    "tests/envs/test_battle.py",
+AS_USERS_HAVE_IT = {  # files whose tests search many states or play many episodes
     "tests/suite/test_odds.py",
     "tests/suite/test_optimum.py",
-    "tests/sweeps/test_ray.py",
-    "tests/sweeps/test_sweeps.py",
-    "tests/training/test_loop.py",
-    "tests/training/test_matrix_games.py",
 }
 
 

@@ -29,6 +29,7 @@ from emc.errors import UserError
 from emc.policies.scripted import play
 from tests.envs.battle_players import alternate_fire, hold_position
 from tests.envs.battle_twin import Soldier, half_second
+from tests.twins import WHOLE
 
 # limit, actions, observation, state, features of an agent's unit, largest reward: measured on the real SMAC
 SMAC_SIZES = {
@@ -470,13 +471,19 @@ def test_a_colossus_walks_over_zerglings_and_cliffs() -> None:
     assert float(world.forces.y[0]) < 14.0 or float(world.forces.life[0]) == 0
 
 
+@functools.cache
+def compiled(name: str) -> tuple[Battle, Callable[..., Any], Callable[..., Any]]:
+    """A battle, how it begins and how it goes on, each compiled once for all tests."""
+    env = Battle(name)
+    return env, jax.jit(env.reset), jax.jit(env.step)
+
+
 def test_battles_side_by_side_are_the_battles_one_by_one() -> None:
-    env = Battle("3m")
+    env, _, step = compiled("3m")
     keys = jax.random.split(jax.random.key(0), (2, 2))
     world, now = jax.jit(jax.vmap(jax.vmap(env.reset)))(keys)
     action = jax.random.categorical(jax.random.key(1), jnp.where(now.available, 0.0, -1e9))
     together, shown = jax.jit(jax.vmap(jax.vmap(env.step)))(world, action, keys)
-    step = jax.jit(env.step)
     for i in range(2):
         for j in range(2):
             alone, seen = step(jax.tree.map(lambda leaf, i=i, j=j: leaf[i, j], world), action[i, j], keys[i, j])
@@ -485,9 +492,9 @@ def test_battles_side_by_side_are_the_battles_one_by_one() -> None:
 
 
 def test_a_key_decides_everything() -> None:
-    env = Battle("3m")
-    world, _ = jax.jit(env.reset)(jax.random.key(0))
-    once, again = (jax.jit(env.step)(world, jnp.full(3, 4), jax.random.key(5)) for _ in range(2))
+    _, reset, step = compiled("3m")
+    world, _ = reset(jax.random.key(0))
+    once, again = (step(world, jnp.full(3, 4), jax.random.key(5)) for _ in range(2))
     for ours, theirs in zip(jax.tree.leaves(once), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -572,8 +579,8 @@ def test_what_agents_see_is_what_smac_shows(name: str) -> None:
 
 
 def test_the_whole_reward_of_a_quick_victory_is_twenty() -> None:
-    env = Battle("3m")
-    world, _ = jax.jit(env.reset)(jax.random.key(0))
+    env, reset, _ = compiled("3m")
+    world, _ = reset(jax.random.key(0))
     before = world.forces
     dead = dataclasses.replace(before, life=before.life.at[3:].set(0.0))
     assert float(env._reward(before, dead)) == pytest.approx(20.0)  # 135 life, three kills and the victory
@@ -600,15 +607,16 @@ def test_who_has_won() -> None:
 
 
 def test_the_time_limit_ends_the_episode_as_a_defeat() -> None:
-    env = Battle("3m")
-    world, _ = jax.jit(env.reset)(jax.random.key(0))
+    env, reset, step = compiled("3m")
+    world, _ = reset(jax.random.key(0))
     world = dataclasses.replace(world, time=jnp.int32(env.spec.episode_limit - 1))
-    _, now = env.step(world, jnp.ones(3, int), jax.random.key(0))
+    _, now = step(world, jnp.ones(3, int), jax.random.key(0))
     assert (bool(now.terminated), bool(now.truncated), bool(now.won)) == (True, False, False)
 
 
 def won(env: Battle, script: Callable[..., Any], episodes: int = 48) -> float:
-    return float(jnp.mean(jax.jit(lambda key: play(env, script, episodes, key).won)(jax.random.key(7))))
+    battles = jax.jit(lambda key: play(env, script, episodes, key).won, compiler_options=WHOLE)
+    return float(jnp.mean(battles(jax.random.key(7))))
 
 
 def test_a_team_that_holds_the_choke_of_corridor_wins_and_without_walls_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

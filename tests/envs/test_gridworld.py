@@ -19,6 +19,7 @@ from emc.envs.base import HasAreas
 from emc.envs.gridworld import DOWN, LEFT, RIGHT, STAY, UP, Chance, Gridworld, World
 from emc.types import Timestep
 from tests.envs.twins import GridworldTwin
+from tests.twins import WHOLE
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "gridworld_episodes.npz"
 MANY = 20_000
@@ -67,7 +68,7 @@ def deviation(probability: float, n: int = MANY) -> float:
     return math.sqrt(probability * (1 - probability) / n)
 
 
-@partial(jax.jit, static_argnums=1, compiler_options={"xla_backend_optimization_level": 3})  # millions of steps
+@partial(jax.jit, static_argnums=1, compiler_options=WHOLE)  # millions of steps
 def random_episodes(env: Gridworld, n: int, key: jax.Array) -> Any:
     """Rewards and wins in `n` episodes of uniformly random available actions, each followed for as many steps as the limit allows."""
 

@@ -17,6 +17,7 @@ from emc.envs import make_env
 from emc.envs.check import check
 from emc.envs.jaxmarl import made
 from emc.errors import UserError
+from emc.policies import RecurrentQ
 from emc.runs.config import from_json, to_json
 from emc.runs.jsonl import read_metrics
 
@@ -74,7 +75,8 @@ class TestSMAX:
         np.testing.assert_array_equal(*south)
 
     def test_it_is_trained_and_its_manifest_read_again(self, tmp_path: Path) -> None:
-        run = emc.train("vdn", "smax/3m", runs=tmp_path, steps=160, evaluate_every=80, test_episodes=2)
+        small = dataclasses.replace(emc.make_method("vdn"), policy=RecurrentQ(hidden=8), batch_episodes=2, replay_episodes=4)
+        run = emc.train(small, "smax/3m", runs=tmp_path, steps=160, evaluate_every=80, test_episodes=2)
         lines = [line for line in read_metrics(run.path / "metrics.jsonl") if line["kind"] == "eval"]
         assert len(lines) >= 2
         assert all(0 <= won <= 1 for line in lines for won in line["won"])
@@ -116,18 +118,20 @@ def test_what_needs_jaxmarl_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) 
 
 def trained(method: str, source: str, tmp_path: Path, steps: int, **fields: Any) -> list[dict[str, Any]]:
     """Tests of a short run in worker processes."""
-    env = make_env(source, **fields)
-    run = emc.train(method, env, runs=tmp_path, steps=steps, evaluate_every=steps // 2, test_episodes=3, parallel_envs=2)
+    env, parts = make_env(source, **fields), {"policy": RecurrentQ(hidden=8), "batch_episodes": 4, "replay_episodes": 16}
+    small = dataclasses.replace(emc.make_method(method), **parts)
+    run = emc.train(small, env, runs=tmp_path, steps=steps, evaluate_every=steps // 2, test_episodes=3, parallel_envs=2)
     assert not (run.path / "lost.jsonl").exists()
     return [line for line in read_metrics(run.path / "metrics.jsonl") if line["kind"] == "eval"]
 
 
+@pytest.mark.usefixtures("warm_workers")
 def test_a_pettingzoo_environment_keeps_its_promises_and_is_trained(tmp_path: Path) -> None:
     pytest.importorskip("mpe2", reason="the package mpe2 is not installed")
     env = make_env("pettingzoo/mpe2.simple_spread_v3", arguments="max_cycles=10")
     assert dataclasses.astuple(env.spec)[:5] == (3, 5, 18, 54, 10)
     assert [finding for finding in check(env) if not finding.kept] == []
-    lines = trained("qmix", "pettingzoo/mpe2.simple_spread_v3", tmp_path, 400, arguments="max_cycles=10")
+    lines = trained("qmix", "pettingzoo/mpe2.simple_spread_v3", tmp_path, 200, arguments="max_cycles=10")
     assert len(lines) >= 2
     assert all(length == 10 for line in lines for length in line["length"])
     assert all(value < 0 for line in lines for value in line["return"])  # distances, and never all of them zero
@@ -139,6 +143,6 @@ def test_a_pymarl_environment_keeps_its_promises_and_is_trained(tmp_path: Path) 
     assert dataclasses.astuple(env.spec)[:5] == (2, 5, 7 * 12 * 13, 7, 12)  # images are flattened
     assert not env.spec.winnable
     assert [finding for finding in check(env) if not finding.kept] == []
-    lines = trained("vdn", LEVEL, tmp_path, 400, arguments="number=2 steps=12")
+    lines = trained("vdn", LEVEL, tmp_path, 200, arguments="number=2 steps=12")
     assert len(lines) >= 2
     assert all(1 <= length <= 12 for line in lines for length in line["length"])

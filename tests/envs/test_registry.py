@@ -15,8 +15,9 @@ from emc.envs.base import HasMap
 from emc.envs.registry import task, task_of
 from emc.errors import UserError
 from emc.runs.config import from_json, to_json
-from emc.types import EnvSpec, Timestep
+from emc.types import EnvSpec
 from emc.user_input import UnknownName, lookup
+from tests.twins import quick
 
 
 def test_the_tasks_have_the_released_lengths() -> None:
@@ -32,14 +33,10 @@ def test_every_task_makes_an_environment_that_can_be_played(name: str) -> None:
     assert entry.name == name
     assert entry.description
     assert "\n" not in entry.description
-    env = make_env(name)
-
-    @jax.jit
-    def play(key: jax.Array) -> Timestep:
-        world, shown = env.reset(key)
-        return env.step(world, shown.available.argmax(axis=1), key)[1]
-
-    shown = play(jax.random.key(0))
+    env, key = make_env(name), jax.random.key(0)
+    world, shown = quick(env.reset)(key)
+    later = jax.eval_shape(env.step, world, shown.available.argmax(axis=1), key)  # what steps do is compared with twins, for each of them
+    assert [leaf.shape for leaf in jax.tree.leaves(later)] == [leaf.shape for leaf in jax.tree.leaves((world, shown))]
     assert shown.obs.shape == (env.spec.n_agents, env.spec.obs_size)
     assert isinstance(env, HasMap) == bool(env.spec.map_shape[0])
     if isinstance(env, HasMap):

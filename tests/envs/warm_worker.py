@@ -1,7 +1,7 @@
 """Workers forked from a process that has imported everything, so that starting one takes no time.
 
 `python -m tests.envs.warm_worker PLACE` is that process; it listens at PLACE. `python warm_worker.py PLACE DESCRIPTOR ...` stands where
-`python -m emc.envs.workers DESCRIPTOR ...` would: it hands its connection over, and ends as the forked worker does. Who kills it kills both.
+`python -m emc.envs.workers DESCRIPTOR ...` would: it hands its connection over, and ends as the forked worker does; killing it kills both.
 """
 
 import contextlib
@@ -11,13 +11,14 @@ import select
 import signal
 import socket
 import sys
+from pathlib import Path
 
 
 def stand_in(place: str, descriptor: str, *words: str) -> None:
     """End like the worker that is forked for these words."""
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(place)
-        socket.send_fds(server, [json.dumps([words, os.getcwd(), {**os.environ}]).encode()], [int(descriptor)])
+        socket.send_fds(server, [json.dumps([words, str(Path.cwd()), {**os.environ}]).encode()], [int(descriptor)])
         os.close(int(descriptor))
         code = int(server.recv(100))
     if code < 0:
