@@ -45,12 +45,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--compiled", choices=["quickly", "as-users-have-it"], help="only the tests that are to be compiled like this")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of the other kind are not even imported, unless they are named."""
+    how = config.getoption("--compiled")
+    named = {Path(word.partition("::")[0]).resolve() for word in config.args}
+    if how is None or not collection_path.name.startswith("test_") or collection_path in named:
+        return None
+    return _is_whole(collection_path) != (how == "as-users-have-it") or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     how = config.getoption("--compiled")
     if how is None:
         return
-    chosen = [item for item in items if _is_whole(item.path) == (how == "as-users-have-it")]
-    config.hook.pytest_deselected(items=[item for item in items if item not in {*chosen}])
+    chosen, others = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        (chosen if _is_whole(item.path) == (how == "as-users-have-it") else others).append(item)
+    config.hook.pytest_deselected(items=others)
     items[:] = chosen
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,20 +12,25 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from emc.claims import evidence
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="module")
-def results() -> ModuleType:
+def results() -> Iterator[ModuleType]:
+    """The program that writes the page; what it asks for again and again is read and computed once."""
     spec = importlib.util.spec_from_file_location("results", ROOT / "experiments" / "results.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     for name in ("figures_of", "verdicts_of", "data_hash"):
-        setattr(module, name, remembered(getattr(module, name), lambda evidence: evidence.claim.name))
+        setattr(module, name, remembered(getattr(module, name), lambda found: found.claim.name))
     module.Survey = remembered(module.Survey, str)
-    return module
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(evidence, "read_lines", remembered(evidence.read_lines, lambda run: str(run.path)))
+        yield module
 
 
 def remembered(function: Callable[[Any], Any], name_of: Callable[[Any], str]) -> Callable[[Any], Any]:
@@ -51,15 +56,15 @@ def test_page_and_data_agree(results: ModuleType) -> None:
 def page_is_of(results: ModuleType, every: list[Any]) -> None:
     assert results.page(every).splitlines() == results.PAGE.read_text().splitlines()
     shown = set[str]()
-    for evidence in every:
-        for name in results.figures_of(evidence):
-            path = results.FIGURES / f"{evidence.claim.name}-{name}.png"
+    for found in every:
+        for name in results.figures_of(found):
+            path = results.FIGURES / f"{found.claim.name}-{name}.png"
             shown.add(path.name)
             with Image.open(path) as picture:
-                assert picture.info["data"] == results.data_hash(evidence), f"{path.name} was drawn from other data"
-            if evidence.claim.name == results.FRONT_CLAIM:
+                assert picture.info["data"] == results.data_hash(found), f"{path.name} was drawn from other data"
+            if found.claim.name == results.FRONT_CLAIM:
                 with Image.open(results.FRONT) as picture:
-                    assert picture.info["data"] == results.data_hash(evidence)
+                    assert picture.info["data"] == results.data_hash(found)
     assert {path.name for path in results.FIGURES.iterdir()} == shown  # no picture is left over
 
 
@@ -76,7 +81,7 @@ def every_kept_run_belongs_to_some_claim(results: ModuleType) -> None:
 
 def verdicts_come_first(results: ModuleType, every: list[Any]) -> None:
     head, table, _ = results.at_a_glance(every)
-    kinds = [verdict.kind for evidence in every for _, verdict in results.verdicts_of(evidence)]
+    kinds = [verdict.kind for found in every for _, verdict in results.verdicts_of(found)]
     holds, fails, unknown = (kinds.count(kind) for kind in results.VerdictKind)
     assert f"Of {len(kinds)} statements {holds} hold, {fails} do not, and {unknown} cannot be judged yet." in head
     rows = [row.split(" | ") for row in table.splitlines()[2:]]

@@ -333,12 +333,25 @@ def skirmish(
     return Combat(battle, units), forces
 
 
+PROGRAMS: dict[int, tuple[Combat, Callable[..., Forces]]] = {}
+
+
+def program(combat: Combat) -> Callable[..., Forces]:
+    """Any number of game loops with the same orders, compiled once for each combat; weapons without jitter."""
+
+    @jax.jit
+    def go_on(forces: Forces, orders: Orders, count: jax.Array) -> Forces:
+        third = jnp.full(forces.x.shape, 1 / 3)  # a third of the way from -1/16 to 1/8 is 0
+        return jax.lax.fori_loop(0, count, lambda _, now: combat.loop(now, orders, third), forces)
+
+    return PROGRAMS.setdefault(id(combat), (combat, go_on))[1]  # which keeps the combat, so that no other gets its number
+
+
 def loops(combat: Combat, forces: Forces, count: int, targets: list[int]) -> Forces:
     """Some game loops in which the agents only attack; weapons without jitter."""
     n = combat.army.n_allies
     orders = Orders(jnp.zeros((n, 1)), jnp.zeros((n, 1)), jnp.zeros((n, 1), bool), jnp.array(targets)[:, None])
-    third = jnp.full(forces.x.shape, 1 / 3)  # a third of the way from -1/16 to 1/8 is 0
-    return jax.lax.fori_loop(0, count, lambda _, now: combat.loop(now, orders, third), forces)
+    return program(combat)(forces, orders, count)
 
 
 def test_damage_falls_on_shields_first_and_armour_only_protects_life() -> None:

@@ -15,7 +15,7 @@ from emc.envs.battle.army import army
 from emc.envs.battle.combat import BLOCK, Combat, _by_blocks
 from emc.envs.battle.forces import Forces, Orders
 from emc.errors import UserError
-from tests.envs.test_battle import FAR, loops, skirmish
+from tests.envs.test_battle import FAR, loops, program, skirmish
 
 Placed = list[tuple[str, tuple[float, float]]]
 
@@ -24,7 +24,7 @@ def ordered(combat: Combat, forces: Forces, count: int, target: int, east: float
     """Some game loops in which the only agent attacks, or walks east; weapons without jitter."""
     one = jnp.zeros((1, 1))
     orders = Orders(forces.x[:1] + east, forces.y[:1], one + (east != 0) > 0, jnp.full((1, 1), target))
-    return jax.lax.fori_loop(0, count, lambda _, now: combat.loop(now, orders, jnp.full(now.x.shape, 1 / 3)), forces)
+    return program(combat)(forces, orders, count)
 
 
 def marching(combat: Combat, x: float, y: float) -> Combat:

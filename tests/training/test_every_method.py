@@ -16,7 +16,7 @@ from emc.envs.gridworld import Gridworld
 from emc.memory import NoMemory
 from emc.methods import METHODS, PAPER, TUNED, Method, make_method
 from emc.training import checkpoint
-from emc.training.loop import Budget, Program, TrainState
+from emc.training.loop import Budget, Program, TrainState, init
 from emc.training.plan import plan
 from tests.training.covering import covering, parts
 from tests.twins import bits
@@ -65,6 +65,11 @@ def distinct() -> dict[str, Method]:
 FIRST = {"iql", "qtran", "ow-qmix", "maven", "rode", "emc-apart-vdn", "emc-qplex, paper"}
 
 
+def begun(method: Method) -> TrainState:
+    """What `Program.init` makes, draw by draw: most methods share most of these, and a program of all of them takes long to compile."""
+    return jax.tree.map(jnp.copy, init(method, ENV, 0))  # a target that is no copy could not be donated
+
+
 def weights(state: TrainState) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(state.learner.values.online)]
 
@@ -82,7 +87,7 @@ CHOSEN = covering(distinct(), FIRST)
 def test_every_part_learns_and_resumes_bit_for_bit(name: str, tmp_path: Path) -> None:
     method = CHOSEN[name]
     program = Program(method, Budget(test_episodes=2), ENV, (0,))
-    start = program.init()
+    start = begun(method)
     before, own = weights(start), beside(start)
     half = program.advance(start, 0, 5)  # the first update comes with the second episode; qmix-tuned is between two of them here
     assert half.learner.values.updates == half.tally.updates == 4 // method.episodes_per_update
@@ -133,7 +138,7 @@ TUNED_ONLY = covering({name: small(name, entry.method) for name, entry in TUNED.
 def test_every_part_of_tuned_methods_learns(name: str) -> None:
     method = TUNED_ONLY[name]
     program = Program(method, Budget(test_episodes=2), ENV, (0,))
-    start = program.init()
+    start = begun(method)
     before = weights(start)
     after = program.advance(start, 0, 6)
     assert after.learner.values.updates == 3
