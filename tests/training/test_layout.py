@@ -63,11 +63,13 @@ def batch_for(method: Method) -> Episodes:
 
 
 def start(method: Method, batch: Episodes) -> LearnerState:
-    """A learner that has seen the batch; its target is no copy, and its roles are formed."""
+    """A learner that has seen the batch; its target is no copy, and its roles are formed.
+
+    Weights are drawn one by one, since most methods share most of them and a program of all draws takes long to compile.
+    """
 
     @quick
-    def begin(key: jax.Array) -> LearnerState:
-        state, other = (init_learner(method, SPEC, k) for k in jax.random.split(key))
+    def begin(key: jax.Array, state: LearnerState, other: LearnerState) -> LearnerState:
         policy = state.policy
         if isinstance(method.policy, Rode):
             embedding = jax.random.normal(key, policy.roles.embedding.shape)
@@ -76,7 +78,8 @@ def start(method: Method, batch: Episodes) -> LearnerState:
         values = dataclasses.replace(state.values, target=other.values.online)
         return observe(method, dataclasses.replace(state, values=values, policy=policy), batch)
 
-    return begin(jax.random.key(0))
+    key = jax.random.key(0)
+    return begin(key, *(init_learner(method, SPEC, k) for k in jax.random.split(key)))
 
 
 @functools.partial(quick, static_argnums=0)
