@@ -21,7 +21,7 @@ from emc.envs.battle import units as rules
 from emc.envs.battle.army import Army
 from emc.envs.battle.forces import NOBODY, Forces, Orders, column
 from emc.envs.battle.maps import Map
-from emc.envs.battle.movement import CROWD, Movement, Way
+from emc.envs.battle.movement import CROWD, FEW, Movement, Way
 from emc.envs.battle.targeting import Aim, Targeting
 from emc.envs.battle.units import TICK
 from emc.envs.battle.weapons import Attack, Weapons
@@ -97,11 +97,19 @@ class Combat:
         weapons, strikes = Weapons(army), attack.strikes
         shot = jnp.where(strikes, now.target, now.shot)
         bursts = (strikes | now.bursting) & column(army.has("blast"))
-        hit_enemy, hit_ally = self._hits(now, alive, aim, attack, bursts, gap, dx, dy)
 
-        life_allies, shield_allies = weapons.hurt(now.life[:n], now.shield[:n], hit_ally, slice(n, None), slice(0, n), axis=1)
-        life_enemies, shield_enemies = weapons.hurt(now.life[n:], now.shield[n:], hit_enemy, slice(0, n), slice(n, None), axis=0)
-        life, shield = jnp.concatenate([life_allies, life_enemies]), jnp.concatenate([shield_allies, shield_enemies])
+        def harmed() -> tuple[Float[Array, "U B"], Float[Array, "U B"]]:
+            hit_enemy, hit_ally = self._hits(now, alive, aim, attack, bursts, gap, dx, dy)
+            allies = weapons.hurt(now.life[:n], now.shield[:n], hit_ally, slice(n, None), slice(0, n), axis=1)
+            enemies = weapons.hurt(now.life[n:], now.shield[n:], hit_enemy, slice(0, n), slice(n, None), axis=0)
+            life, shield = (jnp.concatenate(teams) for teams in zip(allies, enemies, strict=True))
+            return life, shield
+
+        # In many loops nobody is hit; in the others a branch keeps the compiler from working out attacks anew for each pair of units.
+        if army.size > FEW:
+            life, shield = jax.lax.cond(jnp.any(strikes | attack.lands | bursts), harmed, lambda: (now.life, now.shield))
+        else:  # a branch would cost more than it saves
+            life, shield = harmed()
         hurt = (life < now.life) | (shield < now.shield)
         energy, healing = now.energy, now.healing
         for healer in np.nonzero(army.has("heals"))[0]:

@@ -26,6 +26,7 @@ from emc.envs.battle.terrain import Terrain
 from emc.envs.battle.units import TICK
 
 PASSES = 4  # of pushing apart: with one, a crowd leaks through a choke that is held
+FEW = 8  # units: the compiler makes one function of a loop over so few, a longer one is better written out
 DETOUR = 0.25  # seconds that a unit goes round its target before it tries to reach it again
 DETOUR_ANGLE = np.deg2rad(70.0)  # away from the straight way: nearly along the circle, a little inwards
 BLOCKED = 0.1  # of a step: whoever comes less than this nearer to its target is blocked
@@ -74,8 +75,11 @@ class Movement:
             aside = jnp.where(round_it, np.float32(np.sin(DETOUR_ANGLE)) * jnp.sign(detour), 0.0)
             walk_x, walk_y = dx * ahead - dy * aside, dy * ahead + dx * aside
         places = self._slide(places, (walk_x * share, walk_y * share))
-        rows = self._rows(alive, moved, way.fights)
-        places = jax.lax.fori_loop(0, PASSES, lambda _, places: self._slide(places, self._pushes(places, alive, rows)), places)
+
+        def push(places: Places) -> Places:
+            return self._slide(places, self._pushes(places, alive, moved, way.fights))
+
+        places = jax.lax.fori_loop(0, PASSES, lambda _, places: push(places), places)
         if self._crowds:
             nearer = left - jnp.sqrt((goal_x - places[0]) ** 2 + (goal_y - places[1]) ** 2)
             blocked = way.stalks & (nearer < BLOCKED * reach)
@@ -101,37 +105,28 @@ class Movement:
         straight = (way == ground.STRAIGHT) | column(self.army.flies | self.army.walks_on_cliffs)
         return jnp.where(straight, x, way // ground.SIZE + 0.5), jnp.where(straight, y, way % ground.SIZE + 0.5)
 
-    def _rows(self, alive: Bool[Array, "U B"], moved: Bool[Array, "U B"], fights: Bool[Array, "U B"]) -> list[Array]:
-        """What pushing asks of each unit besides its place: its size, how it yields to opponents and to team mates, and its team."""
-        army = self.army
-        size = jnp.broadcast_to(column(army.of("separation")), alive.shape)
-        team = jnp.broadcast_to(column(np.where(army.allied, 1.0, -1.0).astype(np.float32)), alive.shape)
-        return [size, jnp.where(moved, 0.5, 0.0), jnp.where(fights, 0.0, 0.5), team]
-
-    def _pushes(self, places: Places, alive: Bool[Array, "U B"], rows: list[Array]) -> Places:
-        """How far overlapping units push each other."""
+    def _pushes(self, places: Places, alive: Bool[Array, "U B"], moved: Bool[Array, "U B"], fights: Bool[Array, "U B"]) -> Places:
+        """How far overlapping units push each other: written out unit by unit, it compiles to one vectorised pass over everyone."""
         (x, y), army = places, self.army
-        size, half, soft, team = rows
         numbers = np.arange(army.size, dtype=np.float32)
         # Units of another plane are moved out of the way, the dead each to a place of its own; 1e-4 parts those on the same spot.
         x = x + column(np.float32(1e-4) * numbers + np.float32(100) * army.plane)
         x = jnp.where(alive, x, column(np.float32(1000) + np.float32(10) * numbers))
-        odd = army.size % 2
-        padded = [jnp.pad(value, ((0, odd), (0, 0)), constant_values=-1e6) for value in (x, y, size, half, soft, team)]
+        half, soft = jnp.where(moved, 0.5, 0.0), jnp.where(fights, 0.0, 0.5)  # how it yields to opponents and to team mates
+        size = army.of("separation")
+        squares, mates = jnp.asarray((size[:, None] + size) ** 2), jnp.asarray(army.allied[:, None] == army.allied)
 
-        def pair(number: Int[Array, ""], pushed: tuple[Array, Array]) -> tuple[Array, Array]:
-            for other in (2 * number, 2 * number + 1):  # two at a time: measured to be the fastest
-                their_x, their_y, their_size, their_half, their_soft, their_team = (
-                    jax.lax.dynamic_index_in_dim(row, other, keepdims=False) for row in padded
-                )
-                dx, dy, touching = x - their_x, y - their_y, size + their_size
-                square = touching * touching
-                share = 0.5 + jnp.where(team == their_team, soft - their_soft, half - their_half)
-                force = jnp.maximum(square - (dx * dx + dy * dy), 0.0) * share / square
-                pushed = pushed[0] + force * dx, pushed[1] + force * dy
-            return pushed
+        def add(other: Int[Array, ""] | int, pushed: Places) -> Places:
+            their_x, their_y, their_half, their_soft, square, mate = (
+                jax.lax.dynamic_index_in_dim(value, other, keepdims=False) for value in (x, y, half, soft, squares, mates)
+            )
+            dx, dy, square = x - their_x, y - their_y, square[:, None]
+            share = (0.5 + jnp.where(mate[:, None], soft - their_soft, half - their_half)) * (1 / square)
+            force = jnp.maximum(square - (dx * dx + dy * dy), 0.0) * share
+            return pushed[0] + force * dx, pushed[1] + force * dy
 
-        push_x, push_y = jax.lax.fori_loop(0, (army.size + odd) // 2, pair, (jnp.zeros_like(x), jnp.zeros_like(y)))
+        nothing = jnp.zeros_like(x), jnp.zeros_like(y)
+        push_x, push_y = jax.lax.fori_loop(0, army.size, add, nothing, unroll=army.size > FEW)
         yields = column(army.has("speed"))
         return push_x * yields, push_y * yields
 
