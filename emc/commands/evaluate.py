@@ -98,6 +98,8 @@ def _print(won: Any, returns: Any, length: Any) -> None:
 def _here(flags: Flags, episodes: int) -> tuple[Any, Any, Any]:
     script = lookup("script", flags.script, SCRIPTS)
     env = Battle(flags.run, flags.formation, flags.enemy_order)
+    if env.enemy_order == "shuffled":
+        raise UserError("scripts see units and not numbers: shuffled numbers would change nothing but whom they hit; leave enemy_order out")
     prepare_jax()
     size = min(episodes, BLOCK)
     some = jax.jit(lambda key: play_script(env, script(env), size, key))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from emc.commands.evaluate import main as evaluate
 from emc.envs.battle import MAPS, Battle
 from emc.envs.battle import terrain as ground
 from emc.envs.battle.army import army
@@ -240,6 +241,44 @@ def test_enemies_can_be_numbered_in_several_ways_and_a_wrong_word_is_one_line() 
         Battle("3m", formation="spirl")
     with pytest.raises(UserError, match="unknown enemy_order"):
         Battle("3m", enemy_order="random")
+
+
+def test_shuffled_numbers_change_what_agents_see_and_say_and_nothing_else() -> None:
+    """The same battle twice, once with a draw of numbers: every enemy's row, slot, mask and attack action moves with its number."""
+    plain, shuffled = Battle("MMM2"), Battle("MMM2", enemy_order="shuffled")
+    key, n, heals = jax.random.key(5), 10, plain.heals
+    (world, now), (other, seen) = plain.reset(key), shuffled.reset(key)
+    numbers = np.asarray(other.numbers)
+    assert sorted(numbers) == list(range(12))
+    assert numbers.tolist() != np.asarray(shuffled.reset(jax.random.key(6))[0].numbers).tolist()
+    step, step_shuffled = jax.jit(plain.step), jax.jit(shuffled.step)
+    rng, attacked = np.random.default_rng(0), 0
+    for moment in range(30):
+        available = np.asarray(seen.available)
+        action = np.array([rng.choice(np.flatnonzero(row[6:]) + 6 if row[6:].any() else np.flatnonzero(row)) for row in available])
+        if moment < 12:
+            action = np.where((action < 6) & available[:, 4], 4, action)  # east, to the enemy
+        attacks = (action >= 6) & ~heals
+        attacked += attacks.sum()
+        translated = np.where(attacks, 6 + numbers[np.maximum(action - 6, 0)], action)
+        world, now = step(world, jnp.asarray(translated), jax.random.key(moment))
+        other, seen = step_shuffled(other, jnp.asarray(action), jax.random.key(moment))
+        np.testing.assert_allclose(other.forces.x, world.forces.x, atol=1e-5)
+        np.testing.assert_allclose(other.forces.life, world.forces.life, atol=1e-4)
+        # 4 moves, then 12 enemies with 8 numbers each, the first of them the mask, which for a healer is about agents
+        theirs, ours = (np.asarray(one.obs)[:, 4 : 4 + 12 * 8].reshape(n, 12, 8) for one in (now, seen))
+        np.testing.assert_allclose(ours[..., 1:], theirs[:, numbers, 1:], atol=1e-5)
+        np.testing.assert_array_equal(ours[~heals, :, 0], theirs[~heals][:, numbers, 0])
+        np.testing.assert_array_equal(np.asarray(seen.available)[~heals, 6:], np.asarray(now.available)[~heals][:, 6 + numbers])
+        np.testing.assert_array_equal(np.asarray(seen.available)[heals], np.asarray(now.available)[heals])
+        rows, shown = (np.asarray(one.state)[10 * 7 :][: 12 * 6].reshape(12, 6) for one in (now, seen))
+        np.testing.assert_allclose(shown, rows[numbers], atol=1e-5)
+    assert attacked > 20
+
+
+def test_scripts_refuse_numbers_that_they_do_not_see() -> None:
+    with pytest.raises(UserError, match="scripts see units and not numbers"):
+        evaluate(["3m", "--script", "nearest", "--enemy-order", "shuffled"])
 
 
 def test_many_battles_are_fought_in_blocks_that_stay_in_cache() -> None:

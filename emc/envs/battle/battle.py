@@ -39,6 +39,7 @@ class World(eqx.Module):
     forces: Forces
     last_action: Int[Array, " N"]  # -1 before the first
     time: Int[Array, ""]
+    numbers: Int[Array, " E"] | None = None  # which of the enemy has which number; None: as in the tables
 
 
 class Battle(eqx.Module):
@@ -59,27 +60,30 @@ class Battle(eqx.Module):
         return self._view.spec
 
     def reset(self, key: PRNGKeyArray, start: Float[Array, "U 2"] | None = None) -> tuple[World, Timestep]:
-        """Line up both teams, as the formation says or at the places given; this is the same every time."""
+        """Line up both teams, as the formation says or at the places given; this is the same every time, but for shuffled numbers."""
         forces = recruits(self._army)
         if start is not None:
             forces = dataclasses.replace(forces, x=start[:, 0], y=start[:, 1])
-        world = World(forces, jnp.full(self._army.n_allies, -1), jnp.int32(0))
+        n, numbers = self._army.n_allies, None
+        if self.enemy_order == "shuffled":
+            numbers = jax.random.permutation(key, self._army.size - n)
+        world = World(forces, jnp.full(n, -1), jnp.int32(0), numbers)
         return world, self._timestep(world, jnp.float32(0.0))
 
     def step(self, world: World, action: Int[Array, " N"], key: PRNGKeyArray) -> tuple[World, Timestep]:
         """Half a second of battle."""
         jitter = jax.random.uniform(key, (self._army.size,))
-        orders = self._view.orders(world.forces, action)
+        orders = self._view.orders(world.forces, action, world.numbers)
         forces = side_by_side(self._combat.half_second)(world.forces, orders, jitter)
-        after = World(forces, action, world.time + 1)
+        after = World(forces, action, world.time + 1, world.numbers)
         return after, self._timestep(after, self._reward(world.forces, forces))
 
     def _timestep(self, world: World, reward: Float[Array, ""]) -> Timestep:
-        available = self._view.available(world.forces)
+        available = self._view.available(world.forces, world.numbers)
         lost, won = self._verdict(world.forces)
         return Timestep(
-            obs=self._view.observations(world.forces, available),
-            state=self._view.state(world.forces, world.last_action),
+            obs=self._view.observations(world.forces, available, world.numbers),
+            state=self._view.state(world.forces, world.last_action, world.numbers),
             available=available,
             reward=reward,
             terminated=lost | won | (world.time >= self.spec.episode_limit),

@@ -23,6 +23,7 @@ ENEMY_ORDERS = {
     "created": "as they were created",
     "reversed": "the last created first",
     "sorted": "by kind, then x, then y, as the agents are",
+    "shuffled": "by a draw at the beginning of each episode",
 }
 KIND_ORDER = ("colossus", "stalker", "zealot", "marauder", "marine", "medivac", "baneling", "zergling", "hydralisk", "spine crawler")
 

@@ -8,7 +8,8 @@ Every agent sees 9 and may order attacks at 6 away from its centre, whatever its
 * State: per agent: life, weapon cooldown (a healer's energy), x, y from the centre, [shield], [type]; per enemy the same without the
   cooldown; then each agent's last action as a one-hot vector. Lengths are fractions of the map, and rows of the dead are zero.
 
-Shields are there where a team has any, types where the agents are of several kinds.
+Shields are there where a team has any, types where the agents are of several kinds. Where `numbers` are given, enemy i is the unit of the
+enemy that they name; otherwise it is the i-th of the tables.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Protocol
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from emc.envs.battle import terrain as ground
 from emc.envs.battle.army import Army
@@ -33,6 +34,9 @@ FIRST_TARGET = 6
 STEP = 2.0  # how far away the point is that a move walks to
 PROBE = 1.0  # a move is available where the ground this far ahead is open
 DIRECTIONS = np.array([(0, 1), (0, -1), (1, 0), (-1, 0)], np.float32)  # north, south, east, west
+
+
+Numbers = Int[Array, " E"] | None  # which of the enemy has which number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +76,13 @@ class View:
             move_actions=(NORTH, SOUTH, EAST, WEST),
         )
 
-    def orders(self, forces: Forces, action: Int[Array, " N"]) -> Orders:
+    def orders(self, forces: Forces, action: Int[Array, " N"], numbers: Numbers = None) -> Orders:
         """What actions tell the units to do."""
         n = self.army.n_allies
         number = action - FIRST_TARGET
         towards = jnp.asarray(DIRECTIONS)[jnp.clip(action - NORTH, 0, 3)]
-        target = jnp.where(self.army.has("heals")[:n], number, n + number)
+        enemy = number if numbers is None else numbers[jnp.maximum(number, 0)]
+        target = jnp.where(self.army.has("heals")[:n], number, n + enemy)
         return Orders(
             x=forces.x[:n] + STEP * towards[:, 0],
             y=forces.y[:n] + STEP * towards[:, 1],
@@ -85,19 +90,19 @@ class View:
             target=jnp.where(number >= 0, target, NOBODY).astype(jnp.int32),
         )
 
-    def available(self, forces: Forces) -> Bool[Array, "N A"]:
+    def available(self, forces: Forces, numbers: Numbers = None) -> Bool[Array, "N A"]:
         """Which actions each agent may choose."""
         n, heals = self.army.n_allies, self.army.has("heals")
         alive = forces.life > 0
         live = alive[:n, None]
         near = (self._distance(forces) <= SHOOTING) & alive
-        targets = near[:, n:]
+        targets = _numbered(near[:, n:], numbers, axis=1)
         if heals[:n].any():
             patients = jnp.pad(near[:, :n] & ~heals[:n], ((0, 0), (0, max(self.army.size - 2 * n, 0))))[:, : self.army.size - n]
             targets = jnp.where(heals[:n, None], patients, targets)
         return jnp.concatenate([~live, live, live & self._moves(forces), live & targets], axis=1)
 
-    def observations(self, forces: Forces, available: Bool[Array, "N A"]) -> Float[Array, "N O"]:
+    def observations(self, forces: Forces, available: Bool[Array, "N A"], numbers: Numbers = None) -> Float[Array, "N O"]:
         """What each agent sees."""
         n = self.army.n_allies
         alive = forces.life > 0
@@ -106,15 +111,15 @@ class View:
         dx, dy = (value - value[:n, None] for value in (forces.x, forces.y))
         about = self._about(forces)
 
-        def features(first: Bool[Array, "N m"], columns: slice, shielded: bool) -> Float[Array, "N m F"]:
-            where = [value[:, columns] / SIGHT for value in (distance, dx, dy)]
-            seen = about(columns, shielded)
+        def features(first: Bool[Array, "N m"], columns: slice, shielded: bool, numbers: Numbers = None) -> Float[Array, "N m F"]:
+            where = [_numbered(value[:, columns] / SIGHT, numbers, axis=1) for value in (distance, dx, dy)]
+            seen = _numbered(about(columns, shielded), numbers, axis=0)
             what = jnp.broadcast_to(seen, (n, *seen.shape))
             both = jnp.concatenate([jnp.stack([first.astype(jnp.float32), *where], axis=2), what], axis=2)
-            return both * visible[:, columns, None]
+            return both * _numbered(visible[:, columns], numbers, axis=1)[..., None]
 
         shields, enemy_shields = self._shielded
-        enemies = features(available[:, FIRST_TARGET:], slice(n, None), enemy_shields)
+        enemies = features(available[:, FIRST_TARGET:], slice(n, None), enemy_shields, numbers)
         team = features(visible[:, :n], slice(0, n), shields)
         others = np.array([[j for j in range(n) if j != i] for i in range(n)], np.int32).reshape(n, n - 1)
         mates = team[np.arange(n)[:, None], others]
@@ -128,7 +133,7 @@ class View:
             axis=1,
         )
 
-    def state(self, forces: Forces, last_action: Int[Array, " N"]) -> Float[Array, " S"]:
+    def state(self, forces: Forces, last_action: Int[Array, " N"], numbers: Numbers = None) -> Float[Array, " S"]:
         """What only training may see."""
         army, n = self.army, self.army.n_allies
         alive = (forces.life > 0)[:, None]
@@ -141,6 +146,7 @@ class View:
         place = jnp.stack([x, y], axis=1)
         allies = jnp.concatenate([own[:, :1], waits[:n, None], place[:n], own[:, 1:]], axis=1) * alive[:n]
         enemies = jnp.concatenate([theirs[:, :1], place[n:], theirs[:, 1:]], axis=1) * alive[n:]
+        enemies = _numbered(enemies, numbers, axis=0)
         last = (last_action[:, None] == np.arange(self.spec.n_actions)).astype(jnp.float32)
         return jnp.concatenate([table.reshape(table.shape[0] * table.shape[1]) for table in (allies, enemies, last)])
 
@@ -185,6 +191,11 @@ class View:
         inside = (x >= 0) & (y >= 0) & (x < ground.SIZE) & (y < ground.SIZE)
         cell = jnp.clip(x, 0, ground.SIZE - 1).astype(jnp.int32) * ground.SIZE + jnp.clip(y, 0, ground.SIZE - 1).astype(jnp.int32)
         return inside & jnp.asarray(ground.walkable(self.map.terrain).reshape(-1))[cell]
+
+
+def _numbered(table: Shaped[Array, "..."], numbers: Numbers, axis: int) -> Shaped[Array, "..."]:
+    """What is known of the enemy's units, by their numbers."""
+    return table if numbers is None else jnp.take(table, numbers, axis=axis)
 
 
 class About(Protocol):
