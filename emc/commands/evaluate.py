@@ -99,7 +99,9 @@ def _here(flags: Flags, episodes: int) -> tuple[Any, Any, Any]:
     script = lookup("script", flags.script, SCRIPTS)
     env = Battle(flags.run, flags.formation, flags.enemy_order)
     if env.enemy_order == "shuffled":
-        raise UserError("scripts see units and not numbers: shuffled numbers would change nothing but whom they hit; leave enemy_order out")
+        raise UserError(
+            "scripts choose units and not numbers, so shuffled numbers have no meaning for them: leave --enemy-order shuffled out"
+        )
     prepare_jax()
     size = min(episodes, BLOCK)
     some = jax.jit(lambda key: play_script(env, script(env), size, key))

@@ -277,7 +277,7 @@ def test_shuffled_numbers_change_what_agents_see_and_say_and_nothing_else() -> N
 
 
 def test_scripts_refuse_numbers_that_they_do_not_see() -> None:
-    with pytest.raises(UserError, match="scripts see units and not numbers"):
+    with pytest.raises(UserError, match="scripts choose units and not numbers"):
         evaluate(["3m", "--script", "nearest", "--enemy-order", "shuffled"])
 
 
