@@ -8,7 +8,7 @@ the process that trains and only from its first training on; importing emc chang
 * M_TRIM_THRESHOLD at its maximum: the heap's freed end is kept.
 
 Threads keep heaps of their own. One heap for all of them (M_ARENA_MAX = 1) would save a few more pages, but compiling leaves it in
-many pieces, and every small block that a product asks for then takes long to find: a quarter of the time of training.
+many pieces, and every small block that a product asks for then takes long to find: training took a third longer.
 
 The price is memory that stays with the process: what a run has freed is there for the next one. `EMC_KEEP_MEMORY=0` in the environment
 leaves the allocator as it is. On other systems, and with other C libraries, nothing is done.
