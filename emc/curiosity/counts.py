@@ -19,7 +19,7 @@ from emc.lanes import Lanes, along
 from emc.memory import index
 from emc.parts import Actors, Curiosity, Metrics, Policy
 from emc.schedules import DecayingWeight, WeightState
-from emc.types import EnvSpec, Episodes, shared_maximum
+from emc.types import EnvSpec, Episodes
 from emc.user_input import check_size
 
 
@@ -57,12 +57,12 @@ class Counts(Curiosity):
         keys = keys[order]
         around = index.neighbourhood(state.table, keys, self.radius)
 
-        def visit(i: Int[Array, ""], table: index.Table) -> index.Table:
-            place, table = index.enter(table, keys[i], jax.tree.map(lambda x: x[i], around), i < count, self.radius)
-            visits = jnp.where(place.found, table.value[place.bucket, place.way], 0.0) + 1.0
-            return eqx.tree_at(lambda t: t.value, table, place.put(table.value, visits))
+        def look(i: Int[Array, ""], table: index.Table, carry: tuple[()]) -> tuple[tuple[Array, index.Place, Array], tuple[()]]:
+            place = index.find(table, keys[i], jax.tree.map(lambda x: x[i], around), i < count, self.radius)
+            return (keys[i], place, jnp.where(place.found, table.value[place.bucket, place.way], 0.0) + 1.0), ()
 
-        return dataclasses.replace(state, table=jax.lax.fori_loop(0, shared_maximum(count), visit, state.table))
+        table = index.in_turn(count, look, lambda table, done: index.enter(table, *done), state.table, ())[0]
+        return dataclasses.replace(state, table=table)
 
     def learn(
         self, state: Counted, batch: Lanes, actors: Actors, gamma: float, env_steps: Int[Array, ""]

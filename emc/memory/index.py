@@ -19,7 +19,8 @@ those that could have something nearer across a border.
 from __future__ import annotations
 
 import math
-from typing import final
+from collections.abc import Callable
+from typing import TypeVar, final
 
 import equinox as eqx
 import jax
@@ -29,6 +30,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
 from emc.types import shared_maximum
 
+Tables, Carry, Done = TypeVar("Tables"), TypeVar("Carry"), TypeVar("Done")
 WAYS = 16  # entries per bucket: 8 are probed almost twice as fast, but evict 1 % of the keys at 0.52 of the capacity already
 CHUNK = 256  # keys whose whole neighbourhood is probed at once: twice as fast as 16, and more gain nothing
 NARROWEST = 2.0**-24  # of all cells, for a radius of zero
@@ -86,21 +88,50 @@ def insert(table: Table, keys: Float[Array, "n axis"], values: Float[Array, " n"
     keys, values = keys[order], values[order]
     around = neighbourhood(table, keys, radius)
 
-    def write(i: Int[Array, ""], table: Table) -> Table:
-        place, table = enter(table, keys[i], jax.tree.map(lambda x: x[i], around), i < count, radius)
+    def look(i: Int[Array, ""], table: Table, carry: tuple[()]) -> tuple[tuple[Array, Place, Array], tuple[()]]:
+        place = find(table, keys[i], jax.tree.map(lambda x: x[i], around), i < count, radius)
         best = jnp.where(place.found, jnp.maximum(table.value[place.bucket, place.way], values[i]), values[i])
-        return eqx.tree_at(lambda t: t.value, table, place.put(table.value, best))
+        return (keys[i], place, best), ()
 
-    return jax.lax.fori_loop(0, shared_maximum(count), write, table)
+    def write(table: Table, done: tuple[Array, Place, Array]) -> Table:
+        return enter(table, *done)
+
+    return in_turn(count, look, write, table, ())[0]
+
+
+def in_turn(
+    count: Int[Array, ""],
+    look: Callable[[Array, Tables, Carry], tuple[Done, Carry]],
+    write: Callable[[Tables, Done], Tables],
+    tables: Tables,
+    carry: Carry,
+) -> tuple[Tables, Carry]:
+    """`count` times in turn: `look` at the tables and say what to do, then `write` it.
+
+    What one turn says is written at the beginning of the next, when it is nothing but numbers: a compiler that finds a table to be read
+    for one write and written to by another copies all of it, for every key. So there is one turn more, in which nothing is due: it must
+    not change what is carried.
+    """
+
+    def turn(i: Int[Array, ""], going: tuple[Tables, Done, Carry]) -> tuple[Tables, Done, Carry]:
+        tables, done, carry = going
+        tables = write(tables, done)
+        return tables, *look(i, tables, carry)
+
+    shapes = jax.eval_shape(look, jnp.zeros((), jnp.int32), tables, carry)[0]
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    tables, _, carry = jax.lax.fori_loop(0, shared_maximum(count) + 1, turn, (tables, nothing, carry))
+    return tables, carry
 
 
 @final
 class Place(eqx.Module):
-    """Where the entry of a key is."""
+    """Where the entry of a key is, or will be."""
 
     bucket: Int[Array, ""]
     way: Int[Array, ""]
-    found: Bool[Array, ""]  # whether it was there before
+    found: Bool[Array, ""]  # whether it is there
+    vacant: Bool[Array, ""]  # whether a new one takes nobody's place
     due: Bool[Array, ""]  # whether anything is to be written
 
     def put(self, column: Shaped[Array, "bucket way"], value: Shaped[Array, ""]) -> Shaped[Array, "bucket way"]:
@@ -115,8 +146,8 @@ def in_order(keys: Float[Array, "n axis"], wanted: Bool[Array, " n"]) -> tuple[I
     return jnp.nonzero(wanted, size=len(keys), fill_value=0)[0], jnp.sum(wanted)
 
 
-def enter(table: Table, key: Float[Array, " axis"], around: Neighbourhood, due: Bool[Array, ""], radius: float) -> tuple[Place, Table]:
-    """Find the entry of a key, or make one in the place of the bucket's oldest; its value is left to be written.
+def find(table: Table, key: Float[Array, " axis"], around: Neighbourhood, due: Bool[Array, ""], radius: float) -> Place:
+    """The place of a key: its entry, or else the bucket's oldest.
 
     `due` holds always, except under `vmap` while another table has more to write.
     """
@@ -126,17 +157,20 @@ def enter(table: Table, key: Float[Array, " axis"], around: Neighbourhood, due: 
     oldest = jnp.max(age)
     victim = jnp.argmax(age == oldest).astype(jnp.int32)
     bucket, way = jnp.where(match.found, match.bucket, home), jnp.where(match.found, match.way, victim)
-    new, vacant = due & ~match.found, oldest == VACANT
-    place = Place(bucket, way, match.found, due)
-    entered = Table(
-        key=table.key.at[jnp.where(new, bucket, _nowhere(table)), :, way].set(key, mode="drop"),
-        value=table.value,
+    return Place(bucket, way, match.found, oldest == VACANT, due)
+
+
+def enter(table: Table, key: Float[Array, " axis"], place: Place, value: Float[Array, ""]) -> Table:
+    """Write a value at the place of a key, which is entered if it is not there, and mark it as used now."""
+    new = place.due & ~place.found
+    return Table(
+        key=table.key.at[jnp.where(new, place.bucket, _nowhere(table)), :, place.way].set(key, mode="drop"),
+        value=place.put(table.value, value),
         stamp=place.put(table.stamp, table.clock),
-        clock=table.clock + due.astype(jnp.uint32),
-        entries=table.entries + (new & vacant),
-        evictions=table.evictions + (new & ~vacant).astype(jnp.uint32),
+        clock=table.clock + place.due.astype(jnp.uint32),
+        entries=table.entries + (new & place.vacant),
+        evictions=table.evictions + (new & ~place.vacant).astype(jnp.uint32),
     )
-    return place, entered
 
 
 def lookup(table: Table, keys: Float[Array, "n axis"], wanted: Bool[Array, " n"], radius: float) -> Match:

@@ -18,6 +18,7 @@ pessimism from feeding on itself: without it a bound that enters the W of its pr
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -26,7 +27,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt32
 
 from emc.memory import index
-from emc.types import EnvSpec, Episodes, shared_maximum
+from emc.types import EnvSpec, Episodes
 
 UNKNOWN = np.uint32(0xFFFFFFFF)  # the champion of a state in which nothing was done yet, the entry of a state that is not written
 
@@ -107,15 +108,18 @@ def write_wins(table: index.Table, wins: Wins, visits: Visits, won: Bool[Array, 
     visits, won = jax.tree.map(lambda x: x[order], (visits, won))
     around = index.neighbourhood(table, visits.key, radius)
 
-    def write(i: Int[Array, ""], kept: tuple[index.Table, Wins]) -> tuple[index.Table, Wins]:
+    def look(i: Int[Array, ""], kept: tuple[index.Table, Wins], carry: tuple[()]) -> tuple[Any, tuple[()]]:
         table, own = kept
-        place, table = index.enter(table, visits.key[i], _at(around, i), i < count, radius)
+        place = index.find(table, visits.key[i], _at(around, i), i < count, radius)
         before, n, k = (jnp.where(place.found, x[place.bucket, place.way], 0) for x in (table.value, own.visits, own.wins))
         best = jnp.where(place.found, jnp.maximum(before, visits.returned[i]), visits.returned[i])
-        table = eqx.tree_at(lambda t: t.value, table, place.put(table.value, best))
-        return table, Wins(place.put(own.visits, n + 1), place.put(own.wins, k + won[i]))
+        return ((visits.key[i], place, best), n + 1, k + won[i]), ()
 
-    return jax.lax.fori_loop(0, shared_maximum(count), write, (table, wins))
+    def write(kept: tuple[index.Table, Wins], done: Any) -> tuple[index.Table, Wins]:
+        (table, own), (entry, n, k) = kept, done
+        return index.enter(table, *entry), Wins(entry[1].put(own.visits, n), entry[1].put(own.wins, k))
+
+    return index.in_turn(count, look, write, (table, wins), ())[0]
 
 
 def write_means(table: index.Table, means: Means, visits: Visits, radius: float) -> tuple[index.Table, Means]:
@@ -124,13 +128,17 @@ def write_means(table: index.Table, means: Means, visits: Visits, radius: float)
     visits = jax.tree.map(lambda x: x[order], visits)
     around = index.neighbourhood(table, visits.key, radius)
 
-    def write(i: Int[Array, ""], kept: tuple[index.Table, Means]) -> tuple[index.Table, Means]:
-        table, means = kept
-        place, table = index.enter(table, visits.key[i], _at(around, i), i < count, radius)
-        n, mean = _averaged(place, means.visits, table.value, visits.returned[i])
-        return eqx.tree_at(lambda t: t.value, table, place.put(table.value, mean)), Means(place.put(means.visits, n))
+    def look(i: Int[Array, ""], kept: tuple[index.Table, Means], carry: tuple[()]) -> tuple[Any, tuple[()]]:
+        table, own = kept
+        place = index.find(table, visits.key[i], _at(around, i), i < count, radius)
+        n, mean = _averaged(place, own.visits, table.value, visits.returned[i])
+        return ((visits.key[i], place, mean), n), ()
 
-    return jax.lax.fori_loop(0, shared_maximum(count), write, (table, means))
+    def write(kept: tuple[index.Table, Means], done: Any) -> tuple[index.Table, Means]:
+        (table, own), (entry, n) = kept, done
+        return index.enter(table, *entry), Means(entry[1].put(own.visits, n))
+
+    return index.in_turn(count, look, write, (table, means), ())[0]
 
 
 def write_bounds(table: index.Table, bounds: Bounds, visits: Visits, radius: float, pessimism: float) -> tuple[index.Table, Bounds]:
@@ -145,23 +153,23 @@ def write_bounds(table: index.Table, bounds: Bounds, visits: Visits, radius: flo
     pair_keys, actions = visits.key + joined, numbered(visits.action)
     around, pairs_around = (index.neighbourhood(t, k, radius) for t, k in ((table, visits.key), (bounds.pairs, pair_keys)))
 
-    def write(i: Int[Array, ""], kept: tuple[index.Table, Bounds, Array, Array]) -> tuple[index.Table, Bounds, Array, Array]:
-        table, own, later, led_to = kept
+    def look(i: Int[Array, ""], kept: tuple[index.Table, Bounds], carry: tuple[Array, ...]) -> tuple[Any, tuple[Array, ...]]:
+        (table, own), (later, led_to, squares, recurrences) = kept, carry
         v = jax.tree.map(lambda x: x[i], visits)
         due = (i < count) & v.wanted
-        place, table = index.enter(table, v.key, _at(around, i), due, radius)
-        acted = dataclasses.replace(place, due=due & ~v.ends)
-        pair, pairs = index.enter(own.pairs, pair_keys[i], _at(pairs_around, i), acted.due, radius)
+        place = index.find(table, v.key, _at(around, i), due, radius)
+        acted = due & ~v.ends
+        pair = index.find(own.pairs, pair_keys[i], _at(pairs_around, i), acted, radius)
 
         worth = v.reward + v.goes_on * later
         looks = jnp.where(led_to == UNKNOWN, UNKNOWN, _mixed(led_to, jax.lax.bitcast_convert_type(v.reward, jnp.uint32)))
-        again = acted.due & pair.found
-        q = pairs.value[pair.bucket, pair.way]
+        again = acted & pair.found
+        q = own.pairs.value[pair.bucket, pair.way]
         looked = jnp.where(pair.found, own.pair_led_to[pair.bucket, pair.way], UNKNOWN)
         differs = again & (looks != looked) & (looks != UNKNOWN) & (looked != UNKNOWN)
         chance = (pair.found & own.pair_random[pair.bucket, pair.way]) | differs
         n = jnp.where(pair.found, own.pair_visits[pair.bucket, pair.way], 0) + 1
-        squares, recurrences = own.squares + jnp.where(differs, (worth - q) ** 2, 0.0), own.recurrences + again
+        squares, recurrences = squares + jnp.where(differs, (worth - q) ** 2, 0.0), recurrences + again
         moved = jnp.where(chance, q + 4.0 / (3.0 + n) * (worth - q), jnp.maximum(q, worth))
         q = jnp.where(pair.found, moved, worth)
         low = q - pessimism * jnp.sqrt(squares / jnp.maximum(recurrences, 1.0) / n)
@@ -170,31 +178,27 @@ def write_bounds(table: index.Table, bounds: Bounds, visits: Visits, radius: flo
         champion = jnp.where(place.found, own.champion[place.bucket, place.way], UNKNOWN)
         bound = own.bound[place.bucket, place.way]
         nobody = champion == UNKNOWN
-        wins = acted.due & (nobody | (champion == actions[i]) | (low > bound))
+        wins = acted & (nobody | (champion == actions[i]) | (low > bound))
         champion, bound = jnp.where(wins, actions[i], champion), jnp.where(wins, low, bound)
         value = jnp.where(champion == UNKNOWN, mean, jnp.maximum(bound, mean))
 
-        table = eqx.tree_at(lambda t: t.value, table, place.put(table.value, value))
-        own = Bounds(
-            visits=place.put(own.visits, times),
-            mean=place.put(own.mean, mean),
-            champion=place.put(own.champion, champion),
-            bound=place.put(own.bound, bound),
-            action_projection=own.action_projection,
-            pairs=eqx.tree_at(lambda t: t.value, pairs, pair.put(pairs.value, q)),
-            pair_visits=pair.put(own.pair_visits, n),
-            pair_led_to=pair.put(own.pair_led_to, jnp.where(looks == UNKNOWN, looked, looks)),
-            pair_random=pair.put(own.pair_random, chance),
-            squares=squares,
-            recurrences=recurrences,
-        )
+        of_state = (v.key, place, value), {"visits": times, "mean": mean, "champion": champion, "bound": bound}
+        seen = jnp.where(looks == UNKNOWN, looked, looks)
+        of_pair = (pair_keys[i], pair, q), {"pair_visits": n, "pair_led_to": seen, "pair_random": chance}
         # What the step that led here leads to.
         worth_beyond, entry_beyond = beyond[0][i], beyond[1][i]
-        return table, own, jnp.where(v.wanted, value, worth_beyond), jnp.where(v.wanted, _entry(table, place), entry_beyond)
+        later, led_to = jnp.where(v.wanted, value, worth_beyond), jnp.where(v.wanted, _entry(table, place), entry_beyond)
+        return (of_state, of_pair), (later, led_to, squares, recurrences)
 
-    start = (table, bounds, jnp.zeros(()), jnp.zeros((), jnp.uint32))
-    table, bounds, _, _ = jax.lax.fori_loop(0, shared_maximum(count), write, start)
-    return table, bounds
+    def write(kept: tuple[index.Table, Bounds], done: Any) -> tuple[index.Table, Bounds]:
+        (table, own), ((state, of_state), (pair, of_pair)) = kept, done
+        columns = {name: state[1].put(vars(own)[name], value) for name, value in of_state.items()}
+        columns |= {name: pair[1].put(vars(own)[name], value) for name, value in of_pair.items()}
+        return index.enter(table, *state), dataclasses.replace(own, pairs=index.enter(own.pairs, *pair), **columns)
+
+    start = (jnp.zeros(()), jnp.zeros((), jnp.uint32), bounds.squares, bounds.recurrences)
+    (table, bounds), (_, _, squares, recurrences) = index.in_turn(count, look, write, (table, bounds), start)
+    return table, dataclasses.replace(bounds, squares=squares, recurrences=recurrences)
 
 
 def visits_of(

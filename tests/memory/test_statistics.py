@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emc.curiosity import Counts
 from emc.errors import UserError
 from emc.memory import EpisodicMemory
+from emc.policies import RecurrentQ
 from emc.types import EnvSpec, Episodes, bytes_of
 from tests.twins import bits
 
@@ -263,3 +265,23 @@ def test_pairs_cost_what_is_said() -> None:
 def test_pessimism_below_zero_is_refused_in_one_line() -> None:
     with pytest.raises(UserError, match=r"^memory\.pessimism=-1\.0[^\n]*$"):
         EpisodicMemory(pessimism=-1.0)
+
+
+@pytest.mark.parametrize(
+    "watches",
+    [
+        *(EpisodicMemory(capacity=100_000, statistic=statistic) for statistic in ("best", "mean", "bound")),
+        EpisodicMemory(capacity=100_000, incentive=True),
+        Counts(capacity=100_000),
+    ],
+    ids=["best", "mean", "bound", "incentive", "counts"],
+)
+def test_episodes_are_written_in_place_whatever_is_remembered(watches: EpisodicMemory | Counts) -> None:
+    """A table that is copied costs as much as it is large, for every state of every episode."""
+    if isinstance(watches, Counts):
+        state, look = watches.init(jax.random.key(0), SPEC, RecurrentQ(), ()), watches.observe
+    else:
+        state, look = begin(watches), lambda state, fresh: watches.observe(state, fresh, GAMMA)
+    fresh = episodes([([(0, (0, 1), 1.0), (1, (1, 1), 0.0)], 2, True)])
+    several = jax.jit(lambda state: jax.lax.fori_loop(0, 3, lambda i, state: look(state, fresh), state), donate_argnums=0)
+    assert several.lower(state).compile().memory_analysis().temp_size_in_bytes < 0.01 * bytes_of(state)
