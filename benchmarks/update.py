@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,8 +70,8 @@ def stored(method: Method, spec: EnvSpec, episodes: Episodes) -> Replay:
     return jax.jit(lambda replay, fresh: replay.add(fresh, method.replay))(Replay.empty(spec, count), episodes)
 
 
-def time_update(method: Method, spec: EnvSpec, replay: Replay) -> float:
-    """Seconds of one gradient step inside a compiled loop, from packed episodes to new weights."""
+def updates(method: Method, spec: EnvSpec, replay: Replay) -> Callable[[], Any]:
+    """Some gradient steps in a compiled loop, as training has them: from packed episodes to new weights, in memory that is kept."""
     state, layout = init_learner(method, spec, jax.random.key(1)), method.layout(spec)
     rows = jnp.arange(replay.capacity)
 
@@ -83,7 +83,12 @@ def time_update(method: Method, spec: EnvSpec, replay: Replay) -> float:
 
         return jax.lax.fori_loop(0, STEPS_PER_CALL, one, state)
 
-    return seconds(lambda: several(state, replay), repeats=5) / STEPS_PER_CALL
+    return lambda: several(state, replay)
+
+
+def time_update(method: Method, spec: EnvSpec, replay: Replay) -> float:
+    """Seconds of one gradient step."""
+    return seconds(updates(method, spec, replay), repeats=5) / STEPS_PER_CALL
 
 
 def parts(method: Method, spec: EnvSpec, replay: Replay, batch: Lanes) -> dict[str, float]:
@@ -117,19 +122,19 @@ def parts(method: Method, spec: EnvSpec, replay: Replay, batch: Lanes) -> dict[s
 
 
 def profile(names: list[str]) -> None:
-    """Shares of an update's time, from a trace of its instructions: they add up to all of it. Tracing itself adds 17 to 36 %."""
+    """Shares of an update's time, from a trace of its instructions: they add up to all of it. What tracing adds is kept too."""
     result = machine()
     for name in names:
         method = make_method(*SIZES[name], name)
         spec, episodes = played(name, method.batch_episodes)
-        batch, state = laid(method, spec, episodes), init_learner(method, spec, jax.random.key(1))
-        step = jax.jit(lambda state, batch, method=method: learn(method, state, batch, jnp.int32(0))[0])
+        batch, replay = laid(method, spec, episodes), stored(method, spec, episodes)
+        several = updates(method, spec, replay)
         for _ in range(3):  # compiles, and has its memory
-            jax.block_until_ready(step(state, batch))
+            jax.block_until_ready(several())
+        untraced = seconds(several, repeats=5) / STEPS_PER_CALL
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):
-                for _ in range(STEPS_PER_CALL):
-                    jax.block_until_ready(step(state, batch))
+                jax.block_until_ready(several())
             spans = spans_in(next(Path(folder).rglob("*.xplane.pb")))
         spent = dict.fromkeys(PROFILED, 0.0)
         moments = int(batch.moments)
@@ -143,7 +148,7 @@ def profile(names: list[str]) -> None:
             else:
                 spent["clearing" if "broadcast" in title else "else"] += time
         whole = sum(spent.values())
-        result[f"{name}: traced ms"] = whole / STEPS_PER_CALL / 1e6
+        result[f"{name}: traced ms, and untraced"] = [whole / STEPS_PER_CALL / 1e6, 1e3 * untraced]
         result |= {f"{name}: share of {part}": time / whole for part, time in spent.items()}
     keep("profile", result, partial=names != list(SIZES))
 
