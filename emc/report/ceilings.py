@@ -71,13 +71,13 @@ def different(configs: Iterable[RunConfig | None]) -> list[Ceiling]:
 
 
 def draw_ceilings(axes: Axes, ceilings: Iterable[Ceiling], theme: Theme) -> None:
-    """A thin line for each, with its name and number at the right end and not in the legend, which is about methods."""
+    """A thin line for each, with its name and number at the right end, above, where no curve goes; the legend is about methods."""
     from matplotlib.patheffects import withStroke
 
     halo = [withStroke(linewidth=2.5, foreground=theme.paper)]
     for ceiling in ceilings:
         axes.axhline(ceiling.score, color=theme.faint, linewidth=1.0, linestyle=(0, (1, 1.6)), label="_ceiling", zorder=1.5)
-        where: Any = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "ha": "right", "va": "top"}
-        text = axes.annotate(f"{ceiling.name} {ceiling.number}", (1, ceiling.score), (-2, -3), fontsize=8.5, color=theme.faint, **where)
+        where: Any = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "ha": "right", "va": "bottom"}
+        text = axes.annotate(f"{ceiling.name} {ceiling.number}", (1, ceiling.score), (-2, 2), fontsize=8.5, color=theme.faint, **where)
         text.set(path_effects=halo, zorder=4)
         text.set_in_layout(False)
