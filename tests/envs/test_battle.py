@@ -192,9 +192,17 @@ def as_soldiers(name: str, forces: Forces) -> list[Soldier]:
     return [Soldier(unit, bool(allied), *values) for unit, allied, *values in zip(units.units, units.allied, *fields, *more, strict=True)]
 
 
+def step_key(key: jax.Array) -> jax.Array:
+    """Of a step of a random battle that is given this key, the part that the environment gets."""
+    return jax.random.split(key, 3)[2]
+
+
 @functools.cache
 def random_battle(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """How a battle of random moves begins and goes on, each compiled once for all tests: key, action and jitter beside what is seen."""
+    """How a battle begins and goes on, each compiled once for all tests: key, action and jitter beside what is seen.
+
+    Actions are those that are told; where none is, at random.
+    """
     env, size = Battle(name), army(MAPS[name]).size
 
     def begin(key: jax.Array) -> Any:
@@ -203,10 +211,10 @@ def random_battle(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
         forces = dataclasses.replace(world.forces, x=world.forces.x + shift[0], y=world.forces.y + shift[1])
         return dataclasses.replace(world, forces=forces), now
 
-    def step(key: jax.Array, world: World, now: Any) -> Any:
-        key, act_key, step_key = jax.random.split(key, 3)
-        action = jax.random.categorical(act_key, jnp.where(now.available, 0.0, -1e9))
-        return key, action, jax.random.uniform(step_key, (size,)), *env.step(world, action, step_key)
+    def step(key: jax.Array, world: World, now: Any, told: Any = -1) -> Any:
+        following, act_key, _ = jax.random.split(key, 3)
+        action = jnp.where(told < 0, jax.random.categorical(act_key, jnp.where(now.available, 0.0, -1e9)), told)
+        return following, action, jax.random.uniform(step_key(key), (size,)), *env.step(world, action, step_key(key))
 
     return jax.jit(begin), jax.jit(step)
 
@@ -245,15 +253,19 @@ def duel(attacker: str, target: str, seeds: int = 64) -> np.ndarray:
     many = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], seeds, axis=1), recruits(units))
     orders = Orders(*(jnp.full((1, seeds), value) for value in (0.0, 0.0, False, 1)))
 
-    def loop(carry: tuple[Forces, Any], _: None) -> tuple[tuple[Forces, Any], Any]:
-        forces, key = carry
+    def goes_on(now: tuple[Forces, Any, Any, Any]) -> Any:
+        forces, _, count, _ = now
+        return jnp.any(forces.life[1] > 0) & (count < 1600)
+
+    def loop(now: tuple[Forces, Any, Any, Any]) -> tuple[Forces, Any, Any, Any]:
+        forces, key, count, alive = now
         key, draw = jax.random.split(key)
         peaceful = dataclasses.replace(forces, cooldown=forces.cooldown.at[1].set(FAR), x=forces.x.at[1].set(many.x[1]))
         forces = combat.loop(peaceful, orders, jax.random.uniform(draw, forces.x.shape))
-        return (forces, key), forces.life[1] > 0
+        return forces, key, count + 1, alive + (forces.life[1] > 0)
 
-    _, alive = jax.lax.scan(loop, (many, jax.random.key(0)), None, length=1600)
-    return np.asarray(alive).sum(axis=0) / 16
+    *_, alive = jax.lax.while_loop(goes_on, loop, (many, jax.random.key(0), jnp.int32(0), jnp.zeros(seeds, jnp.int32)))
+    return np.asarray(alive) / 16
 
 
 def computed_duel(attacker: str, target: str) -> float:
@@ -333,18 +345,19 @@ def skirmish(
     return Combat(battle, units), forces
 
 
-PROGRAMS: dict[int, tuple[Combat, Callable[..., Forces]]] = {}
+PROGRAMS: dict[tuple[Any, ...], Callable[..., Forces]] = {}
 
 
 def program(combat: Combat) -> Callable[..., Forces]:
-    """Any number of game loops with the same orders, compiled once for each combat; weapons without jitter."""
+    """Any number of game loops with the same orders, compiled once for each choice of units and ground; weapons without jitter."""
 
     @jax.jit
     def go_on(forces: Forces, orders: Orders, count: jax.Array) -> Forces:
         third = jnp.full(forces.x.shape, 1 / 3)  # a third of the way from -1/16 to 1/8 is 0
         return jax.lax.fori_loop(0, count, lambda _, now: combat.loop(now, orders, third), forces)
 
-    return PROGRAMS.setdefault(id(combat), (combat, go_on))[1]  # which keeps the combat, so that no other gets its number
+    # Where everybody stands at first is all else that a combat knows, and loops go on from `forces`.
+    return PROGRAMS.setdefault((combat.army.units, combat.army.n_allies, combat.map.goal, combat.map.terrain), go_on)
 
 
 def loops(combat: Combat, forces: Forces, count: int, targets: list[int]) -> Forces:
@@ -475,12 +488,11 @@ def test_a_colossus_walks_over_zerglings_and_cliffs() -> None:
     combat, forces = skirmish([("colossus", (10, 10))], [("zergling", (10.2, 10))], cooldown={0: FAR, 1: FAR})
     after = loops(combat, forces, 1, [-1])
     assert float(after.x[1, 0]) == pytest.approx(10.2, abs=1e-4)
-    env = Battle("2c_vs_64zg")
-    world, _ = jax.jit(env.reset)(jax.random.key(0))
+    begin, step = random_battle("2c_vs_64zg")
+    world, now = begin(jax.random.key(0))
     world = dataclasses.replace(world, forces=dataclasses.replace(world.forces, y=world.forces.y.at[:2].set(14.2)))
-    step = jax.jit(env.step)
     for _ in range(4):
-        world, _ = step(world, jnp.full(2, 3), jax.random.key(1))
+        *_, world, now = step(jax.random.key(1), world, now, 3)
     assert float(world.forces.y[0]) < 14.0 or float(world.forces.life[0]) == 0
 
 
@@ -502,6 +514,16 @@ def test_battles_side_by_side_are_the_battles_one_by_one() -> None:
             alone, seen = step(jax.tree.map(lambda leaf, i=i, j=j: leaf[i, j], world), action[i, j], keys[i, j])
             for ours, theirs in zip(jax.tree.leaves((alone, seen)), jax.tree.leaves((together, shown)), strict=True):
                 np.testing.assert_allclose(np.asarray(ours, np.float64), np.asarray(theirs[i, j], np.float64), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["3m", "MMM2"])
+def test_a_step_makes_the_types_that_it_takes_so_that_it_is_compiled_once(name: str) -> None:
+    env = Battle(name)
+    first, _ = jax.eval_shape(env.reset, jax.random.key(0))
+    after, _ = jax.eval_shape(env.step, first, jnp.zeros(env.spec.n_agents, jnp.int32), jax.random.key(0))
+    leaves = jax.tree_util.tree_leaves_with_path((first, after))
+    assert [jax.tree_util.keystr(path) for path, leaf in leaves if leaf.weak_type] == []  # such as Python's numbers would make
+    assert [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(first)] == [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(after)]
 
 
 def test_a_key_decides_everything() -> None:
@@ -604,8 +626,8 @@ def test_the_whole_reward_of_a_quick_victory_is_twenty() -> None:
 
 
 def test_who_has_won() -> None:
-    env = Battle("MMM2")
-    world, _ = jax.jit(env.reset)(jax.random.key(0))
+    env, (begin, _) = Battle("MMM2"), random_battle("MMM2")
+    world, _ = begin(jax.random.key(0))
     life, n = world.forces.life, 10
 
     def verdict(life: jax.Array) -> tuple[bool, bool]:
@@ -641,12 +663,11 @@ def test_a_team_that_holds_the_choke_of_corridor_wins_and_without_walls_does_not
 
 
 def test_zerglings_go_round_the_wall_of_the_ravine() -> None:
-    env = Battle("2c_vs_64zg")
-    world, _ = jax.jit(env.reset)(jax.random.key(0))
+    begin, step = random_battle("2c_vs_64zg")
+    world, now = begin(jax.random.key(0))
     grid = ground.cells(MAPS["2c_vs_64zg"].terrain.open)
-    step = jax.jit(env.step)
     for i in range(28):
-        world, _ = step(world, jnp.ones(2, int), jax.random.key(i))
+        *_, world, now = step(jax.random.key(i), world, now, 1)
         alive = np.asarray(world.forces.life[2:]) > 0
         cells = np.stack([world.forces.x[2:], world.forces.y[2:]], axis=1).astype(int)
         assert grid[cells[alive, 0], cells[alive, 1]].all()

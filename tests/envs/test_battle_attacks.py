@@ -16,7 +16,7 @@ from emc.envs.battle.army import army
 from emc.envs.battle.combat import BLOCK, Combat, _by_blocks
 from emc.envs.battle.forces import Forces, Orders
 from emc.errors import UserError
-from tests.envs.test_battle import FAR, loops, program, skirmish
+from tests.envs.test_battle import FAR, compiled, loops, program, random_battle, skirmish, step_key
 
 Placed = list[tuple[str, tuple[float, float]]]
 
@@ -208,8 +208,8 @@ def test_zealots_surround_a_lone_one() -> None:
 
 def test_a_move_west_or_south_stays_allowed_within_a_cell_of_the_edge() -> None:
     """SMAC truncates towards 0, so `int(0.4 - 1)` is still the first cell."""
-    env = Battle("3s_vs_5z")
-    world, _ = jax.jit(env.reset)(jax.random.key(0))
+    env, (begin, _) = Battle("3s_vs_5z"), random_battle("3s_vs_5z")
+    world, _ = begin(jax.random.key(0))
     for at, allowed in ((0.4, True), (1.2, True)):
         forces = dataclasses.replace(world.forces, x=world.forces.x.at[0].set(at), y=world.forces.y.at[0].set(at))
         assert np.asarray(env._view.available(forces))[0, [3, 5]].tolist() == [allowed, allowed]
@@ -221,12 +221,12 @@ def test_the_three_marines_of_3m_stand_as_the_game_puts_them() -> None:
     units = army(MAPS["3m"])
     side = 2820 / 4096
     np.testing.assert_allclose(units.start[:3], [(9, 16), (9, 16 + side), (9 + side, 16 + side)], atol=1e-4)
-    env = Battle("3m")
-    world, now = jax.jit(env.reset)(jax.random.key(0))
+    _, reset, step = compiled("3m")
+    world, now = reset(jax.random.key(0))
     np.testing.assert_allclose(
         now.obs[0][4 + 3 * 5 :][:10], [1, 0.0764974, 0, 0.0764974, 1, 1, 0.10818365, 0.0764974, 0.0764974, 1], atol=1e-6
     )
-    _, after = jax.jit(env.step)(world, jnp.array([4, 1, 1]), jax.random.key(1))
+    _, after = step(world, jnp.array([4, 1, 1]), jax.random.key(1))
     # One step east is 1.125 and changes x in the state by 1.125 / 28; the recorded value begins at -.25.
     assert float(now.state[2]) == pytest.approx(-0.25)
     assert float(after.state[2] - now.state[2]) == pytest.approx(0.0401786, abs=2e-3)  # others push a little
@@ -247,11 +247,12 @@ def test_shuffled_numbers_change_what_agents_see_and_say_and_nothing_else() -> N
     """The same battle twice, once with a draw of numbers: every enemy's row, slot, mask and attack action moves with its number."""
     plain, shuffled = Battle("MMM2"), Battle("MMM2", enemy_order="shuffled")
     key, n, heals = jax.random.key(5), 10, plain.heals
-    (world, now), (other, seen) = plain.reset(key), shuffled.reset(key)
+    reset = jax.jit(shuffled.reset)
+    (world, now), (other, seen) = jax.jit(plain.reset)(key), reset(key)
     numbers = np.asarray(other.numbers)
     assert sorted(numbers) == list(range(12))
-    assert numbers.tolist() != np.asarray(shuffled.reset(jax.random.key(6))[0].numbers).tolist()
-    step, step_shuffled = jax.jit(plain.step), jax.jit(shuffled.step)
+    assert numbers.tolist() != np.asarray(reset(jax.random.key(6))[0].numbers).tolist()
+    (_, step), step_shuffled = random_battle("MMM2"), jax.jit(lambda world, action, key: shuffled.step(world, action, step_key(key)))
     rng, attacked = np.random.default_rng(0), 0
     for moment in range(30):
         available = np.asarray(seen.available)
@@ -261,7 +262,7 @@ def test_shuffled_numbers_change_what_agents_see_and_say_and_nothing_else() -> N
         attacks = (action >= 6) & ~heals
         attacked += attacks.sum()
         translated = np.where(attacks, 6 + numbers[np.maximum(action - 6, 0)], action)
-        world, now = step(world, jnp.asarray(translated), jax.random.key(moment))
+        *_, world, now = step(jax.random.key(moment), world, now, jnp.asarray(translated))
         other, seen = step_shuffled(other, jnp.asarray(action), jax.random.key(moment))
         np.testing.assert_allclose(other.forces.x, world.forces.x, atol=1e-5)
         np.testing.assert_allclose(other.forces.life, world.forces.life, atol=1e-4)

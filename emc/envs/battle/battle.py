@@ -67,7 +67,7 @@ class Battle(eqx.Module):
         n, numbers = self._army.n_allies, None
         if self.enemy_order == "shuffled":
             numbers = jax.random.permutation(key, self._army.size - n)
-        world = World(forces, jnp.full(n, -1), jnp.int32(0), numbers)
+        world = World(forces, jnp.full(n, -1, jnp.int32), jnp.int32(0), numbers)
         return world, self._timestep(world, jnp.float32(0.0))
 
     def step(self, world: World, action: Int[Array, " N"], key: PRNGKeyArray) -> tuple[World, Timestep]:

@@ -58,7 +58,7 @@ class Orders(eqx.Module):
 def recruits(army: Army) -> Forces:
     """Everyone as a battle begins; one battle, no batch axis."""
     nobody = jnp.full(army.size, NOBODY, jnp.int32)
-    zero, no, never = jnp.zeros(army.size), jnp.zeros(army.size, bool), jnp.full(army.size, NEVER)
+    zero, no, never = jnp.zeros(army.size), jnp.zeros(army.size, bool), jnp.full(army.size, NEVER, jnp.float32)
     return Forces(
         x=jnp.asarray(army.start[:, 0]),
         y=jnp.asarray(army.start[:, 1]),
@@ -66,7 +66,7 @@ def recruits(army: Army) -> Forces:
         shield=jnp.asarray(army.of("shield")),
         energy=jnp.asarray(np.where(army.has("heals"), np.float32(rules.ENERGY_START), np.float32(0))),
         cooldown=zero,
-        unhurt=jnp.full(army.size, rules.SHIELD_DELAY),
+        unhurt=jnp.full(army.size, rules.SHIELD_DELAY, jnp.float32),
         target=nobody,
         swing=never,
         swing_target=nobody,
@@ -75,7 +75,7 @@ def recruits(army: Army) -> Forces:
         blow_target=nobody,
         speed=zero,
         detour=zero,
-        facing=jnp.full(army.size, np.deg2rad(rules.FACING)),
+        facing=jnp.full(army.size, np.deg2rad(rules.FACING), jnp.float32),
         bursting=no,
         healing=no,
         shot=nobody,
