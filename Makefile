@@ -11,8 +11,11 @@ BIN := $(VENV)/bin
 TEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 JAX_COMPILATION_CACHE_DIR="$${JAX_COMPILATION_CACHE_DIR:-$(CURDIR)/$(VENV)/jax-cache}" JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2
 # Most tests spend most of their time in the compiler, and only what is computed counts; tests/conftest.py says which do not.
 ONE_THREAD := --xla_cpu_multi_thread_eigen=false
-# Emitting fusions by way of MLIR takes more than half of the rest.
-QUICKLY := $(ONE_THREAD) --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false
+# Emitting fusions by way of MLIR takes more than half of the rest; of what is left then, a third goes into rewriting loops, again and again, and
+# into cutting a program into 32 modules for as many threads.
+LOOPS_AS_THEY_ARE := --xla_disable_hlo_passes=simplify-while-loops,while-loop-invariant-code-motion,while-loop-constant-sinking
+QUICKLY := $(ONE_THREAD) --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false \
+	--xla_cpu_parallel_codegen_split_count=1 $(LOOPS_AS_THEY_ARE)
 WORKERS ?= 2
 TESTS = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 PYTEST_ARGS ?=

@@ -12,10 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from emc.envs.base import HasSpec
 from emc.lanes import BLOCK, Lanes, Layout, lay_episodes
 from emc.losses.fitting import ValueFunction, ValueState
+from emc.methods import Method
 from emc.parts import Actors, Fit, Metrics, Mixer, Nets, Policy, Seen, Step, ValueLoss
 from emc.policies import RecurrentQ
+from emc.training.loop import TrainState, init
 from emc.training.packing import Packed, lengths, unpack
 from emc.types import EnvSpec, Episodes, Timestep, Unroll
 
@@ -24,7 +27,13 @@ LOUD = 50.0  # stands where a lane has no episode, so that whoever reads it ther
 # LLVM's optimiser off: a test runs a program once or twice, so the time that it takes to compile is what counts.
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True})
 # As users have it, whatever the flags are: for what runs longer than it takes to compile.
-WHOLE = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False, "xla_cpu_use_fusion_emitters": True}
+WHOLE = {
+    "xla_backend_optimization_level": 3,
+    "xla_llvm_disable_expensive_passes": False,
+    "xla_cpu_use_fusion_emitters": True,
+    "xla_cpu_parallel_codegen_split_count": 32,
+    "xla_disable_hlo_passes": "",
+}
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float) -> None:
@@ -57,6 +66,11 @@ def filled(init: Callable[[jax.Array], Any], seed: int, size: float = 0.5) -> An
     rng = np.random.default_rng(seed)
     shapes = jax.eval_shape(init, jax.random.key(0))
     return jax.tree.map(lambda leaf: jnp.asarray(size * rng.normal(size=leaf.shape), leaf.dtype), shapes)
+
+
+def begun(method: Method, env: HasSpec) -> TrainState:
+    """What `Program.init` makes, draw by draw: most methods share most of these, and a program of all of them takes long to compile."""
+    return jax.tree.map(jnp.copy, init(method, env, 0))  # a target that is no copy could not be donated
 
 
 def random_episodes(

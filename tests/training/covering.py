@@ -34,6 +34,28 @@ def _alike(value: Any) -> object:
     return type(value) if size or share else value
 
 
+# Of the second of each pair nothing is special but what `together` takes.
+PAIRS = {
+    "iql": "emc-dec",
+    "qmix-tuned": "emc-cen",
+    "qtran": "qplex-emu",
+    "cw-qmix": "emc-ind",
+    "ow-qmix": "qplex-local",
+    "maven": "qplex-counts",
+    "rode": "qplex-global",
+}
+
+
+def together(one: Method, other: Method) -> Method:
+    """A method with the curiosity, the memory and the replay of another: parts know nothing of one another, so one program shows both."""
+    return dataclasses.replace(one, curiosity=other.curiosity, memory=other.memory, replay=other.replay)
+
+
+def paired(methods: Mapping[str, Method]) -> dict[str, Method]:
+    """The pairs of these methods, each under both names."""
+    return {f"{one} with {other}": together(methods[one], methods[other]) for one, other in PAIRS.items()}
+
+
 def covering(methods: Mapping[str, Method], first: Collection[str], known: Iterable[Method] = ()) -> dict[str, Method]:
     """The methods named first, then whichever has most parts that were in none before, nor in those that are known already.
 

@@ -17,7 +17,7 @@ from emc.policies import Apart, Maven, Rode
 from emc.policies.roles import Roles
 from emc.training.learner import LearnerState, Lesson, init_learner, observe, update
 from emc.types import EnvSpec, Episodes
-from tests.training.covering import covering, parts
+from tests.training.covering import covering, paired, parts
 from tests.twins import assert_close, quick, random_episodes, stretched
 
 LENGTHS, CUT = [10, 1, 4, 7, 1, 2, 9], [True, False, False, True, True, False, False]
@@ -26,7 +26,12 @@ SPEC = EnvSpec(
 )
 LAYOUTS = {"few lanes": (3, 16, 0), "one lane, small blocks, and more padding": (1, 5, 13)}  # lanes, moments of a block, padding
 ALSO = {"a lane for each, all of them in one block": (7, 128, 0)}  # as on an accelerator
-FIRST = {"qtran", "maven", "rode", "emc-qplex, starcraft"}  # what most is different in: in all layouts
+FIRST = {
+    "qtran with qplex-emu",
+    "maven with qplex-counts",
+    "rode with qplex-global",
+    "emc-qplex, starcraft",
+}  # what most is different in: in all layouts
 
 
 def small(method: Method) -> Method:
@@ -104,7 +109,8 @@ def assert_same(actual: Any, expected: Any) -> None:
             np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
-CHOSEN = covering(distinct(), FIRST)
+PAIRED = paired(distinct())
+CHOSEN = covering(distinct() | PAIRED, FIRST | set(PAIRED))
 
 
 @pytest.mark.parametrize("name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in CHOSEN])

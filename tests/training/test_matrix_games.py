@@ -14,6 +14,7 @@ from emc.methods import make_method
 from emc.policies import RecurrentQ
 from emc.schedules import Epsilon
 from emc.training.loop import Budget, Program
+from tests.twins import begun
 
 # Smaller networks that learn faster than those of `experiments/matrix_games.py`, to the same end.
 GAMES_PLAYED = 1_200
@@ -45,6 +46,7 @@ def _quick_to_compile() -> Iterator[None]:
 )
 def test_greedy_agents_earn_what_their_values_can_represent(name: str, game: str, lowest: float, highest: float) -> None:
     method = dataclasses.replace(make_method(name), epsilon=Epsilon(start=1.0, finish=1.0), **QUICK)
-    program = Program(method, Budget(test_episodes=1), make_env(game), (0,))
-    state = program.advance(program.init(), 0, GAMES_PLAYED)
+    env = make_env(game)
+    program = Program(method, Budget(test_episodes=1), env, (0,))
+    state = program.advance(begun(method, env), 0, GAMES_PLAYED)
     assert lowest <= float(np.asarray(program.evaluate(state, 0).episode_return)[0]) <= highest
