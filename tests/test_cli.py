@@ -129,7 +129,7 @@ def test_the_line_that_reproduces_qplex_on_the_one_step_game_means_its_own_relea
 
 
 def test_a_plan_adds_up_and_grows_with_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    from emc.training.loop import Budget, Program
+    from emc.training.loop import Budget, init
     from emc.training.plan import plan
     from emc.types import bytes_of
 
@@ -137,7 +137,7 @@ def test_a_plan_adds_up_and_grows_with_seeds(capsys: pytest.CaptureFixture[str])
     config = configure(words)
     method, env = config.method, config.env
     one, three = plan(method, env, Budget(), 1), plan(method, env, Budget(), 3)
-    state = Program(method, Budget(), env, (0,)).init()
+    state = init(method, env, 0)
     assert one.replay == bytes_of(state.replay)
     assert one.memory == bytes_of(state.learner.memory)
     assert one.peak > one.replay + one.memory + one.networks

@@ -20,7 +20,7 @@ from emc.policies import Apart, RecurrentQ
 from emc.policies.apart import ApartState, Scale
 from emc.training import learner as learning
 from emc.training.loop import Budget, Program
-from tests.twins import SPEC, agent_values, bits, filled, laid, quick, random_episodes
+from tests.twins import SPEC, agent_values, begun, bits, filled, laid, quick, random_episodes
 
 GAMMA = 0.9
 POLICY = Apart(hidden=4, weights=(0.0, 0.5, 3.0), window=6)
@@ -182,10 +182,9 @@ def test_other_kinds_of_curiosity_can_be_kept_apart_too() -> None:
     env = Gridworld(rows=5, columns=6, episode_limit=4)
     small = {"batch_episodes": 2, "replay_episodes": 4, "policy": Apart(hidden=8)}
     for curiosity in (RND(of="state", hidden=8), ValueCuriosity(own_values=False, novelty="change")):
-        program = Program(
-            dataclasses.replace(make_method("emc-apart-vdn"), curiosity=curiosity, **small), Budget(test_episodes=2), env, (0,)
-        )
-        state = program.advance(program.init(), 0, 4)
+        method = dataclasses.replace(make_method("emc-apart-vdn"), curiosity=curiosity, **small)
+        program = Program(method, Budget(test_episodes=2), env, (0,))
+        state = program.advance(begun(method, env), 0, 4)
         metrics = {name: float(total) for name, total in state.tally.metrics.items()}
         assert all(np.isfinite(value) for value in metrics.values())
         assert metrics["apart_loss"] > 0

@@ -38,6 +38,7 @@ from tests.twins import (
     as_numpy,
     assert_close,
     assert_trees_close,
+    begun,
     bits,
     by_moment,
     filled,
@@ -415,8 +416,9 @@ def test_numbers_that_make_no_sense_are_refused_in_one_line(make: Callable[[], R
 def test_a_run_forms_roles_on_its_way_and_goes_on() -> None:
     policy = dataclasses.replace(POLICY, switch_at=60)
     method = Method(policy, QMIX(embed=3, hypernet=4), batch_episodes=4, replay_episodes=16, epsilon=Epsilon(1.0, 0.05, 60, 60, 60))
-    program = Program(method, Budget(test_episodes=2), Gridworld(rows=5, columns=6, episode_limit=7), (0,))
-    state = program.advance(program.init(), 0, 8)
+    env = Gridworld(rows=5, columns=6, episode_limit=7)
+    program = Program(method, Budget(test_episodes=2), env, (0,))
+    state = program.advance(begun(method, env), 0, 8)
     assert not bool(state.learner.policy.roles.formed)  # 56 steps at most
     state = program.advance(state, 8, 12)
     assert bool(state.learner.policy.roles.formed)
