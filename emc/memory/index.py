@@ -30,7 +30,9 @@ from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
 from emc.types import shared_maximum
 
-Tables, Carry, Done = TypeVar("Tables"), TypeVar("Carry"), TypeVar("Done")
+Tables = TypeVar("Tables")
+Carry = TypeVar("Carry")
+Done = TypeVar("Done")
 WAYS = 16  # entries per bucket: 8 are probed almost twice as fast, but evict 1 % of the keys at 0.52 of the capacity already
 CHUNK = 256  # keys whose whole neighbourhood is probed at once: twice as fast as 16, and more gain nothing
 NARROWEST = 2.0**-24  # of all cells, for a radius of zero
