@@ -36,21 +36,20 @@ def on_core(core: int) -> None:
 def gridworld(core: int) -> float:
     """Steps per second of one single-threaded process."""
     on_core(core)
-    from emc.allocator import keep_freed_memory
+    from emc.allocator import begin_with_huge_pages, keep_freed_memory
     from emc.envs import make_env
     from emc.methods import make_method
-    from emc.training.loop import Budget, Program
+    from emc.training.loop import Budget, Program, Until
 
+    begin_with_huge_pages()
     keep_freed_memory()
     budget = Budget()
     program = Program(make_method("emc-vdn"), budget, make_env("gridworld"), (1,))
     state, iteration, evaluations, begun = program.init(), 0, 0, None
     while True:
         goal = (int(state.env_steps) // budget.evaluate_every + 1) * budget.evaluate_every
-        while (left := goal - int(state.env_steps)) > 0:
-            count = max(1, left // 30)
-            state = program.advance(state, iteration, count)
-            iteration += count
+        state = program.advance(state, iteration, goal, Until(goal))
+        iteration = int(state.replay.added)
         program.evaluate(state, evaluations).won.block_until_ready()
         evaluations += 1
         steps = int(state.env_steps)
@@ -66,8 +65,9 @@ def battle(method: str, name: str) -> float:
     import contextlib
 
     with contextlib.suppress(ImportError):
-        from emc.allocator import keep_freed_memory
+        from emc.allocator import begin_with_huge_pages, keep_freed_memory
 
+        begin_with_huge_pages()
         keep_freed_memory()
     import jax
 

@@ -26,18 +26,18 @@ import jax
 import jax.numpy as jnp
 from common import RESULTS, keep, machine, seconds, sgemm_peak
 
-from emc.allocator import keep_freed_memory
+from emc.allocator import begin_with_huge_pages, keep_freed_memory
 from emc.envs import make_env
 from emc.lanes import Lanes, lay_episodes
 from emc.losses.td import mix_after, mix_now
 from emc.methods import Method, make_method
 from emc.parts import Actors, Seen
+from emc.runs.session import LOOK_SECONDS
 from emc.training.learner import actors_of, init_learner, learn
 from emc.training.replay import Replay
 from emc.training.rollout import play
 from emc.types import EnvSpec, Episodes
 
-STEPS_PER_CALL = 3
 PROFILED = ("products of the recurrent core", "the rest of the recurrent core", "mixers and other loops", "clearing", "else")
 SIZES = {
     "gridworld": ("emc-vdn", "released"),
@@ -70,25 +70,27 @@ def stored(method: Method, spec: EnvSpec, episodes: Episodes) -> Replay:
     return jax.jit(lambda replay, fresh: replay.add(fresh, method.replay))(Replay.empty(spec, count), episodes)
 
 
-def updates(method: Method, spec: EnvSpec, replay: Replay) -> Callable[[], Any]:
-    """Some gradient steps in a compiled loop, as training has them: from packed episodes to new weights, in memory that is kept."""
+def updates(method: Method, spec: EnvSpec, replay: Replay) -> tuple[Callable[[], Any], int]:
+    """A call of gradient steps, as training has them, from packed episodes to new weights, for as long as the host looks away; how many."""
     state, layout = init_learner(method, spec, jax.random.key(1)), method.layout(spec)
     rows = jnp.arange(replay.capacity)
 
     @jax.jit
-    def several(state: Any, replay: Replay) -> Any:
+    def several(state: Any, replay: Replay, count: int) -> Any:
         def one(i: Any, state: Any) -> Any:
             # Which rows are read depends on the step, so that laying them out stays inside the loop.
             return learn(method, state, replay.lay((rows + i) % replay.capacity, layout, method.policy), i)[0]
 
-        return jax.lax.fori_loop(0, STEPS_PER_CALL, one, state)
+        return jax.lax.fori_loop(0, count, one, state)
 
-    return lambda: several(state, replay)
+    count = max(1, int(LOOK_SECONDS / seconds(lambda: several(state, replay, 1), repeats=3)))
+    return lambda: several(state, replay, count), count
 
 
 def time_update(method: Method, spec: EnvSpec, replay: Replay) -> float:
     """Seconds of one gradient step."""
-    return seconds(updates(method, spec, replay), repeats=5) / STEPS_PER_CALL
+    several, count = updates(method, spec, replay)
+    return seconds(several, repeats=5) / count
 
 
 def parts(method: Method, spec: EnvSpec, replay: Replay, batch: Lanes) -> dict[str, float]:
@@ -128,10 +130,8 @@ def profile(names: list[str]) -> None:
         method = make_method(*SIZES[name], name)
         spec, episodes = played(name, method.batch_episodes)
         batch, replay = laid(method, spec, episodes), stored(method, spec, episodes)
-        several = updates(method, spec, replay)
-        for _ in range(3):  # compiles, and has its memory
-            jax.block_until_ready(several())
-        untraced = seconds(several, repeats=5) / STEPS_PER_CALL
+        several, count = updates(method, spec, replay)
+        untraced = seconds(several, repeats=5) / count
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):
                 jax.block_until_ready(several())
@@ -148,7 +148,7 @@ def profile(names: list[str]) -> None:
             else:
                 spent["clearing" if "broadcast" in title else "else"] += time
         whole = sum(spent.values())
-        result[f"{name}: traced ms, and untraced"] = [whole / STEPS_PER_CALL / 1e6, 1e3 * untraced]
+        result[f"{name}: traced ms, and untraced"] = [whole / count / 1e6, 1e3 * untraced]
         result |= {f"{name}: share of {part}": time / whole for part, time in spent.items()}
     keep("profile", result, partial=names != list(SIZES))
 
@@ -276,6 +276,7 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    begin_with_huge_pages()  # as `emc train` does
     keep_freed_memory()
     match sys.argv[1:]:
         case ["--products"]:

@@ -8,7 +8,11 @@ the process that trains and only from its first training on; importing emc chang
 * M_TRIM_THRESHOLD at its maximum: the heap's freed end is kept.
 
 Threads keep heaps of their own. One heap for all of them (M_ARENA_MAX = 1) would save a few more pages, but compiling leaves it in
-many pieces, and every small block that a product asks for then takes long to find: training took a third longer.
+many pieces, and every small block that a product asks for then takes long to find: training took a third longer. But a heap of a thread
+other than the first has no block above 64 MiB, so the temporaries of large tasks are still mapped anew with every call. In huge pages that
+costs a fifth. glibc asks for them only when a variable (`GLIBC_TUNABLES`) says so before the process begins, so the commands that train
+begin once more with it, if the system leaves the choice to programs; a program of yours that trains can be started with
+`GLIBC_TUNABLES=glibc.malloc.hugetlb=1`.
 
 The price is memory that stays with the process: what a run has freed is there for the next one. `EMC_KEEP_MEMORY=0` in the environment
 leaves the allocator as it is. On other systems, and with other C libraries, nothing is done.
@@ -21,9 +25,14 @@ import ctypes
 import functools
 import os
 import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 SWITCH = "EMC_KEEP_MEMORY"
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
+TUNABLES, HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"
+WHO_CHOOSES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def give_back() -> None:
@@ -32,10 +41,34 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def huge_pages(environment: Mapping[str, str], who_chooses: Path = WHO_CHOOSES) -> dict[str, str]:
+    """What a process is to have in its environment to get huge pages; nothing where it has it, would not get them, or is not to."""
+    given = environment.get(TUNABLES, "")
+    if _is_off(environment) or HUGE_PAGES in given or platform.libc_ver()[0] != "glibc":
+        return {}
+    try:
+        ours_to_choose = "[madvise]" in who_chooses.read_text()
+    except OSError:
+        return {}
+    return {TUNABLES: f"{given}:{HUGE_PAGES}=1".removeprefix(":")} if ours_to_choose else {}
+
+
+def begin_with_huge_pages() -> None:
+    """Begin this very command once more, in the same process, with huge pages; return where there is nothing to gain."""
+    more = huge_pages(os.environ)
+    if more and sys.executable:
+        with contextlib.suppress(OSError):
+            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **more})
+
+
+def _is_off(environment: Mapping[str, str]) -> bool:
+    return environment.get(SWITCH, "1").strip().lower() in ("0", "no", "false", "off")
+
+
 @functools.cache
 def keep_freed_memory() -> str:
     """Set it up, once for the process; what was done, in words."""
-    if os.environ.get(SWITCH, "1").strip().lower() in ("0", "no", "false", "off"):
+    if _is_off(os.environ):
         return f"as it is ({SWITCH} is set so)"
     if platform.libc_ver()[0] != "glibc":
         return "as it is (no glibc here)"

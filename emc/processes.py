@@ -18,6 +18,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from emc.allocator import huge_pages
+
 FOLLOW = "EMC_FOLLOW_STDIN"  # set for a process that is to end with its standard input
 RUN_NAME = "EMC_RUN_NAME"  # what `emc train` is to call its run directory
 STOPPED = 130  # exit code of a run that was asked to stop and has written its checkpoint
@@ -78,7 +80,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env={**inherited, **own},
+            env={**inherited, **huge_pages(inherited), **own},
             cwd=directory,
             start_new_session=True,
         )

@@ -37,7 +37,7 @@ from emc.runs.sizes import must_fit
 from emc.runs.trial import must_keep_its_promises, must_learn
 from emc.runs.trust import Trusted
 from emc.training.host_loop import WorkersFailed
-from emc.training.loop import Loop, TrainState
+from emc.training.loop import Loop, TrainState, Until
 
 LOOK_SECONDS = 2.0  # how often the host looks at a running loop, about; a call of its own maps its large temporaries anew
 
@@ -268,17 +268,18 @@ class _Session:
 
     def _advance(self, state: TrainState, progress: Progress) -> tuple[TrainState, Progress]:
         """Run until the next evaluation at the latest, and no longer than the host may look away."""
-        # Episodes are never longer than the limit, so this many iterations cannot overshoot by more than the last one.
-        longest = self.budget.parallel_envs * self.config.env.spec.episode_limit
-        next_line = min(self._next_evaluation(progress), self._next_log(progress))
-        next_stop = min(next_line - _steps(state), self.budget.steps - self._slowest(state))
+        until = Until(min(self._next_evaluation(progress), self._next_log(progress)), self.budget.steps)
         affordable = max(1, int(LOOK_SECONDS / self.seconds_per_iteration))
-        self.count = min(max(1, int(next_stop // longest)), affordable, 2 * self.count)  # iterations that learn are slower than the first
-        count = self.count
+        self.count = min(affordable, 2 * self.count)  # iterations that learn are slower than the first
         before = time.monotonic()
-        state = jax.block_until_ready(self.program.advance(state, progress.iteration, count))
-        self.seconds_per_iteration = (time.monotonic() - before) / count
-        return state, dataclasses.replace(progress, iteration=progress.iteration + count)
+        state = jax.block_until_ready(self.program.advance(state, progress.iteration, self.count, until))
+        iteration = self._iterations(state)
+        self.seconds_per_iteration = (time.monotonic() - before) / (iteration - progress.iteration)
+        return state, dataclasses.replace(progress, iteration=iteration)
+
+    def _iterations(self, state: TrainState) -> int:
+        """How many there were since the run began: each adds as many episodes as are played side by side."""
+        return int(np.max(np.asarray(state.replay.added))) // self.budget.parallel_envs
 
     def _look_at(self, state: TrainState) -> None:
         self._check_finite(state)
@@ -308,10 +309,10 @@ class _Session:
             return 1
         return (progress.evaluated_at // self.budget.evaluate_every + 1) * self.budget.evaluate_every
 
-    def _next_log(self, progress: Progress) -> float:
+    def _next_log(self, progress: Progress) -> int:
         """Training lines come with every evaluation, and on multiples of their own interval if there is one."""
         every = self.budget.log_every
-        return (max(progress.logged_at, 0) // every + 1) * every if every else math.inf
+        return (max(progress.logged_at, 0) // every + 1) * every if every else sys.maxsize
 
     def _evaluation_due(self, state: TrainState, progress: Progress, over: bool) -> bool:
         """By the seed that is furthest, so that none is tested more coarsely than asked; and at the end."""

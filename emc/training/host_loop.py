@@ -22,7 +22,7 @@ from emc.errors import RunError, UserError
 from emc.methods import Method
 from emc.parts import Actors
 from emc.training.learner import actors_of, extrinsic_agents, tested
-from emc.training.loop import Budget, TrainState, absorb, check_cadence, init, iteration_keys, updates_due
+from emc.training.loop import NEVER, Budget, TrainState, Until, absorb, check_cadence, init, iteration_keys, updates_due
 from emc.training.packing import blank_episodes
 from emc.training.rollout import Outcome, begin, decide
 from emc.types import Episodes, HostTimestep
@@ -51,9 +51,11 @@ class HostProgram:
         """The state before the first step."""
         return jax.jit(functools.partial(init, self.method, self.env))(self.seed)
 
-    def advance(self, state: TrainState, iteration: int, iterations: int) -> TrainState:
+    def advance(self, state: TrainState, iteration: int, iterations: int, until: Until = NEVER) -> TrainState:
         """Run whole iterations; `state` is consumed."""
         for done in range(iterations):
+            if not until.is_ahead(state.env_steps):
+                break
             key, play_key, learn_key = iteration_keys(state)
             epsilon = self.method.epsilon(state.env_steps)
             try:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from emc.envs.base import Environment, HasMap, HasSpec
@@ -25,7 +26,7 @@ from emc.parts import Metrics
 from emc.training.learner import LearnerState, Lesson, actors_of, extrinsic_agents, init_learner, learn, observe, tested
 from emc.training.replay import Replay
 from emc.training.rollout import Outcome, play
-from emc.types import EnvSpec, Episodes
+from emc.types import EnvSpec, Episodes, shared_maximum
 from emc.user_input import check_size
 
 
@@ -147,15 +148,39 @@ def updates_due(method: Method, parallel_envs: int, iteration: Int[Array, ""]) -
     return jnp.where(iteration >= first_update(method, parallel_envs), updates_at(method, parallel_envs, iteration), 0)
 
 
+class Until(NamedTuple):
+    """When to stop before all iterations are done: how many steps the seed that is furthest may have, and the one furthest behind."""
+
+    furthest: Int[Array, ""] | int = np.iinfo(np.int32).max
+    slowest: Int[Array, ""] | int = np.iinfo(np.int32).max
+
+    def is_ahead(self, env_steps: Int[Array, ""]) -> Bool[Array, ""]:
+        """Whether neither has come; under `vmap` the same for all seeds."""
+        return (shared_maximum(env_steps) < self.furthest) & (-shared_maximum(-env_steps) < self.slowest)
+
+
+NEVER = Until()
+
+
 def advance(
-    method: Method, parallel_envs: int, env: Environment, state: TrainState, iteration: Int[Array, ""], iterations: Int[Array, ""]
+    method: Method,
+    parallel_envs: int,
+    env: Environment,
+    state: TrainState,
+    iteration: Int[Array, ""],
+    iterations: Int[Array, ""],
+    until: Until,
 ) -> TrainState:
-    """Run `iterations` whole iterations, the first of them numbered `iteration`."""
+    """Run up to `iterations` whole iterations, the first of them numbered `iteration`."""
 
-    def one(i: Int[Array, ""], state: TrainState) -> TrainState:
-        return _iterate(method, parallel_envs, env, state, updates_due(method, parallel_envs, i))
+    def is_going(carry: tuple[Int[Array, ""], TrainState]) -> Bool[Array, ""]:
+        return (carry[0] < iteration + iterations) & until.is_ahead(carry[1].env_steps)
 
-    return jax.lax.fori_loop(iteration, iteration + iterations, one, state)
+    def one(carry: tuple[Int[Array, ""], TrainState]) -> tuple[Int[Array, ""], TrainState]:
+        i, state = carry
+        return i + 1, _iterate(method, parallel_envs, env, state, updates_due(method, parallel_envs, i))
+
+    return jax.lax.while_loop(is_going, one, (iteration, state))[1]
 
 
 def _iterate(method: Method, parallel_envs: int, env: Environment, state: TrainState, updates: Int[Array, ""]) -> TrainState:
@@ -258,7 +283,7 @@ class Loop(Protocol):
     """What a run needs of a loop, wherever its environment runs."""
 
     def init(self) -> TrainState: ...
-    def advance(self, state: TrainState, iteration: int, iterations: int) -> TrainState: ...
+    def advance(self, state: TrainState, iteration: int, iterations: int, until: Until = NEVER) -> TrainState: ...
     def evaluate(self, state: TrainState, evaluation: int) -> Outcome: ...
     def evaluate_beside(self, state: TrainState, evaluation: int) -> Outcome | None: ...
     def failures(self) -> list[str]: ...
@@ -280,9 +305,9 @@ class Program:
         seeds = jnp.asarray(self.seeds)
         return self._init(self.env, seeds if len(self.seeds) > 1 else seeds[0])
 
-    def advance(self, state: TrainState, iteration: int, iterations: int) -> TrainState:
+    def advance(self, state: TrainState, iteration: int, iterations: int, until: Until = NEVER) -> TrainState:
         """Run whole iterations; `state` is consumed."""
-        return self._advance(self.env, state, iteration, iterations)
+        return self._advance(self.env, state, iteration, iterations, until)
 
     def evaluate(self, state: TrainState, evaluation: int) -> Outcome:
         """Greedy test episodes, their randomness set by the seed and the number of the evaluation."""
@@ -312,6 +337,6 @@ def _compiled(method: Method, parallel_envs: int, test_episodes: int, many: bool
 
     across = jax.vmap if many else lambda function, in_axes: function
     start = across(functools.partial(init, method), in_axes=(None, 0))
-    go_on = across(functools.partial(advance, method, parallel_envs), in_axes=(None, 0, None, None))
+    go_on = across(functools.partial(advance, method, parallel_envs), in_axes=(None, 0, None, None, None))
     tests = (jax.jit(across(functools.partial(test, one), in_axes=(None, 0, None))) for one in (evaluate, evaluate_beside))
     return jax.jit(start), jax.jit(go_on, donate_argnums=1), *tests

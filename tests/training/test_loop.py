@@ -19,7 +19,7 @@ from emc.policies import RecurrentQ
 from emc.sampling import Prioritised
 from emc.schedules import Epsilon
 from emc.training.learner import actors_of
-from emc.training.loop import Budget, Program, TrainState, evaluate, first_update, updates_at
+from emc.training.loop import NEVER, Budget, Program, TrainState, Until, evaluate, first_update, updates_at
 from emc.training.rollout import play
 from emc.types import Timestep
 from tests.twins import Scripted, World, as_numpy, assert_close, bits, laid, quick, unpacked
@@ -81,6 +81,16 @@ def test_where_the_loop_is_interrupted_changes_nothing(program: Program) -> None
     assert at_once.learner.values.updates > 0
     assert bits(at_once) == bits(halved)  # key, replay, memory, sums and maps included
     assert bits(at_once) == bits(stepwise)
+
+
+@pytest.mark.parametrize("until", [Until(furthest=1), Until(furthest=9), Until(slowest=9), Until(furthest=9, slowest=1), NEVER])
+def test_the_loop_ends_with_the_first_iteration_that_has_enough_steps(program: Program, until: Until) -> None:
+    stepwise, iterations = program.init(), 0
+    while iterations < 6 and int(stepwise.env_steps) < min(until):
+        stepwise = program.advance(stepwise, iterations, 1)
+        iterations += 1
+    assert bits(program.advance(program.init(), 0, 6, until)) == bits(stepwise)
+    assert int(stepwise.replay.added) == iterations * BUDGET.parallel_envs
 
 
 def test_no_update_happens_before_the_replay_holds_a_batch(program: Program) -> None:
@@ -229,6 +239,11 @@ def fields(tree: Any, discrete: bool) -> list[np.ndarray]:
 def test_seeds_side_by_side_are_the_seeds_alone(program: Program) -> None:
     several = Program(METHOD, BUDGET, Counted(), (3, SEED, 5))
     together = several.advance(several.init(), 0, 6)
+    steps = [several.advance(several.init(), 0, n).env_steps for n in range(7)]
+    for line in {int(x) for x in jnp.concatenate(steps)} - {0}:
+        furthest, slowest = (several.advance(several.init(), 0, 6, until).replay.added for until in (Until(line), Until(slowest=line)))
+        reached = [[bool(jnp.max(now) >= line) for now in steps], [bool(jnp.min(now) >= line) for now in steps]]
+        assert [set(x.tolist()) for x in (furthest, slowest)] == [{2 * (when.index(True) if any(when) else 6)} for when in reached]
     apart = jax.tree.map(lambda x: x[1], together)
     alone = run(program, 6)
     assert jax.tree.structure(apart) == jax.tree.structure(alone)
