@@ -2,12 +2,14 @@
 
     python benchmarks/training.py                        EMC-VDN on the gridworld: one process, then two at once, one core each
     python benchmarks/training.py --battles BEFORE       three methods on four maps, beside an earlier checkout of emc in the folder BEFORE
+    python benchmarks/training.py --playing              what playing the one battle of an iteration takes, beside what that iteration takes
 
 The gridworld is measured with 30 test episodes per 1,000 steps, after compilation, in the phase that every run shares, where episodes
 mostly run to their limit and one gradient step buys 30 environment steps. The released PyTorch code makes about 250 steps/s with two
 threads and 2 x 200 as two processes on a machine of this kind. Battles are measured without tests, from the first update on, in turns:
 earlier code, this code; in steps per second of processor time of the one thread, kernel included, so that other processes matter little.
 Where the rules of battles differ between the two, so may the lengths of episodes, and with them how many steps an update buys.
+Playing is measured in the same way, alone and within training, by an untrained team that explores in three of ten actions.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 WARM_UP, MEASURED = 2_000, 15_000
 RELEASED_ONE, RELEASED_TWO = 250.0, 400.0
@@ -83,6 +86,41 @@ def battle(method: str, name: str) -> float:
     return (int(state.env_steps) - before) / (time.process_time() - begun)
 
 
+def playing() -> None:
+    """Microseconds of playing for each step, and its share of the iterations of two methods."""
+    import jax
+    import jax.numpy as jnp
+    from common import keep, machine
+
+    from emc.envs import make_env
+    from emc.methods import make_method
+    from emc.parts import Actors
+    from emc.training.rollout import play
+
+    result = machine()
+    for name in MAPS:
+        env, policy = make_env(name), make_method("qmix", "starcraft", name).policy
+        actors = Actors(policy, policy.init_net(jax.random.key(0), env.spec), ())
+
+        @jax.jit
+        def ten(key: jax.Array, env: Any = env, actors: Actors = actors) -> jax.Array:
+            def one(i: jax.Array, before: jax.Array) -> jax.Array:
+                return before + jnp.sum(play(env, actors, jax.random.fold_in(key, i), jnp.float32(0.3), 1)[1].length)
+
+            return jax.lax.fori_loop(0, 10, one, 0)
+
+        steps, times = int(ten(jax.random.key(1))), []
+        for _ in range(10):
+            begun = time.process_time()
+            jax.block_until_ready(ten(jax.random.key(1)))
+            times.append(time.process_time() - begun)
+        each = min(times) / steps
+        result[f"{name}: microseconds of playing a step"] = 1e6 * each
+        for method in ("emc-qplex", "qmix"):
+            result[f"{method} on {name}: share of playing"] = each * answer(in_process("battle", method, name))
+    keep("playing", result)
+
+
 def in_process(*words: str, code: Path = HERE) -> subprocess.Popen[str]:
     """This file in a process of its own, with a given version of emc."""
     environment = os.environ | {"PYTHONPATH": str(code)}
@@ -129,6 +167,9 @@ if __name__ == "__main__":
             print(json.dumps(gridworld(int(core))))
         case ["battle", method, name]:
             print(json.dumps(battle(method, name)))
+        case ["--playing"]:
+            on_core(max(os.sched_getaffinity(0)))
+            playing()
         case ["--battles", before]:
             battles(Path(before).resolve())
         case _:

@@ -516,6 +516,19 @@ def test_battles_side_by_side_are_the_battles_one_by_one() -> None:
                 np.testing.assert_allclose(np.asarray(ours, np.float64), np.asarray(theirs[i, j], np.float64), atol=1e-5)
 
 
+def test_a_crowd_is_pushed_apart_alone_as_it_is_beside_others() -> None:
+    env, _, step = compiled("2s3z")
+    spots = jax.random.uniform(jax.random.key(7), (2, len(env.start), 2), minval=15.0, maxval=17.0)  # on top of one another
+    world, _ = jax.vmap(env.reset)(jax.random.split(jax.random.key(0)), spots)
+    stop, keys = jnp.ones((2, env.spec.n_agents), jnp.int32), jax.random.split(jax.random.key(1))
+    together, _ = jax.jit(jax.vmap(env.step))(world, stop, keys)
+    for i in range(2):
+        alone, _ = step(jax.tree.map(lambda leaf, i=i: leaf[i], world), stop[i], keys[i])
+        assert np.max(np.abs(np.asarray(alone.forces.x - spots[i, :, 0]))) > 0.5
+        for ours, theirs in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
+            np.testing.assert_allclose(np.asarray(ours, np.float64), np.asarray(theirs[i], np.float64), atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["3m", "MMM2"])
 def test_a_step_makes_the_types_that_it_takes_so_that_it_is_compiled_once(name: str) -> None:
     env = Battle(name)

@@ -114,8 +114,9 @@ class Combat:
         energy, healing = now.energy, now.healing
         for healer in np.nonzero(army.has("heals"))[0]:
             life, energy, healing, shot = self._heal(int(healer), now, alive & (life > 0), aim, life, energy, healing, shot)
-        unhurt = jnp.where(hurt, 0.0, now.unhurt + TICK)
+        unhurt = now.unhurt
         if army.of("shield").any():
+            unhurt = jnp.where(hurt, 0.0, unhurt + TICK)
             rested = unhurt >= rules.SHIELD_DELAY
             shield = jnp.where(rested, jnp.minimum(shield + rules.SHIELD_RATE * TICK, column(army.of("shield"))), shield)
         life = jnp.where(bursts, 0.0, life)

@@ -27,6 +27,7 @@ from emc.envs.battle.units import TICK
 
 PASSES = 4  # of pushing apart: with one, a crowd leaks through a choke that is held
 FEW = 8  # units: the compiler makes one function of a loop over so few, a longer one is better written out
+LOOSE = 10  # units: so few seldom touch, and a single battle of them stops pushing when nobody is pushed
 DETOUR = 0.25  # seconds that a unit goes round its target before it tries to reach it again
 DETOUR_ANGLE = np.deg2rad(70.0)  # away from the straight way: nearly along the circle, a little inwards
 BLOCKED = 0.1  # of a step: whoever comes less than this nearer to its target is blocked
@@ -76,10 +77,7 @@ class Movement:
             walk_x, walk_y = dx * ahead - dy * aside, dy * ahead + dx * aside
         places = self._slide(places, (walk_x * share, walk_y * share))
 
-        def push(places: Places) -> Places:
-            return self._slide(places, self._pushes(places, alive, moved, way.fights))
-
-        places = jax.lax.fori_loop(0, PASSES, lambda _, places: push(places), places)
+        places = self._apart(places, alive, moved, way.fights)
         if self._crowds:
             nearer = left - jnp.sqrt((goal_x - places[0]) ** 2 + (goal_y - places[1]) ** 2)
             blocked = way.stalks & (nearer < BLOCKED * reach)
@@ -104,6 +102,24 @@ class Movement:
         way = jnp.asarray(routes.waypoint.reshape(-1))[here * len(routes.waypoint) + there]
         straight = (way == ground.STRAIGHT) | column(self.army.flies | self.army.walks_on_cliffs)
         return jnp.where(straight, x, way // ground.SIZE + 0.5), jnp.where(straight, y, way % ground.SIZE + 0.5)
+
+    def _apart(self, places: Places, alive: Bool[Array, "U B"], moved: Bool[Array, "U B"], fights: Bool[Array, "U B"]) -> Places:
+        """Everyone after all passes of pushing."""
+
+        def push(places: Places) -> tuple[Places, Places]:
+            pushes = self._pushes(places, alive, moved, fights)
+            return self._slide(places, pushes), pushes
+
+        if places[0].shape[-1] > 1 or self.army.size > LOOSE:
+            return jax.lax.fori_loop(0, PASSES, lambda _, places: push(places)[0], places)
+
+        def again(carry: tuple[Int[Array, ""], Places]) -> tuple[Int[Array, ""], Places]:
+            number, places = carry
+            places, pushes = push(places)
+            return jnp.where(jnp.any((pushes[0] != 0) | (pushes[1] != 0)), number + 1, PASSES), places
+
+        # After a pass that pushes nobody no other would: most loops have only that one.
+        return jax.lax.while_loop(lambda carry: carry[0] < PASSES, again, (jnp.int32(0), places))[1]
 
     def _pushes(self, places: Places, alive: Bool[Array, "U B"], moved: Bool[Array, "U B"], fights: Bool[Array, "U B"]) -> Places:
         """How far overlapping units push each other: written out unit by unit, it compiles to one vectorised pass over everyone."""

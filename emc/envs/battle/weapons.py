@@ -66,17 +66,25 @@ class Weapons:
         resting = jnp.where(aim.has & (target != now.swing_target) & column(army.allied), 0.0, jnp.maximum(now.recovery - TICK, 0.0))
         recovery = jnp.where(strikes, column(army.of("backswing")), resting)
 
+        busy = (swing < NEVER) | (recovery > 0)
+        blow, blow_target, lands = self._blows(now, aim, target, strikes, faithful)
+        return Attack(cooldown, swing, swing_target, recovery, blow, blow_target, facing, busy, strikes, lands)
+
+    def _blows(
+        self, now: Forces, aim: Aim, target: Int[Array, "U B"], strikes: Bool[Array, "U B"], faithful: Bool[Array, "U B"]
+    ) -> tuple[Float[Array, "U B"], Int[Array, "U B"], Bool[Array, "U B"]]:
+        """When missiles and second hits that are due come, on whom, and which come now."""
+        army = self.army
+        later = army.has("second_hit") | army.has("missile_speed")
+        if not later.any():
+            return now.blow, now.blow_target, jnp.zeros_like(strikes)
         blow = now.blow - TICK
         if army.has("second_hit").any():
             blow = jnp.where(column(army.has("second_hit")) & ~faithful, NEVER, blow)
         lands = blow <= 0
-        blow = jnp.where(lands, NEVER, blow)
-        after = self._delay(aim.away)
-        launches = strikes & column(army.has("second_hit") | army.has("missile_speed"))
-        blow = jnp.where(launches, after, blow)
-        blow_target = jnp.where(launches, target, now.blow_target)
-        busy = (swing < NEVER) | (recovery > 0)
-        return Attack(cooldown, swing, swing_target, recovery, blow, blow_target, facing, busy, strikes, lands)
+        launches = strikes & column(later)
+        blow = jnp.where(launches, self._delay(aim.away), jnp.where(lands, NEVER, blow))
+        return blow, jnp.where(launches, target, now.blow_target), lands
 
     def _turn(self, now: Forces, aim: Aim) -> tuple[Float[Array, "U B"], Bool[Array, "U B"]]:
         """Where weapons that turn slowly point after this loop, and who points at its target."""
