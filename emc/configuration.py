@@ -13,7 +13,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from emc.envs import make_env
 from emc.envs.registry import task
 from emc.errors import UserError
-from emc.flags import parse, parse_known
+from emc.flags import parse, parse_known, parse_some
 from emc.methods import PARTS, PRESETS, Method, Preset, make_method, make_part
 from emc.runs.config import MOST_SEEDS, RunConfig, budget_of
 from emc.training.loop import Budget
@@ -99,7 +99,8 @@ def configured(command: str, what: str, words: Sequence[str]) -> tuple[RunConfig
         frozen=True,
     )
     usual = flags(Where(), budget_of(task(named.env)), env, method)
-    given: Any = parse(f"emc {command} {named.method} {named.env}", flags, rest, usual, about)
+    prog = f"emc {command} {named.method} {named.env}"
+    given: Any = _with_shared_flags(prog, usual, rest) or parse(prog, flags, rest, usual, about)
     where: Where = given.where
     for field, value in task(named.env).fields.items():
         if getattr(given.env, field) != value:
@@ -112,6 +113,16 @@ def configured(command: str, what: str, words: Sequence[str]) -> tuple[RunConfig
         where,
         preset_of(named),
     )
+
+
+def _with_shared_flags(prog: str, usual: Any, words: Sequence[str]) -> Any:
+    """The usual with other steps or seeds; None where more is said. The flags of a method and its parts take far longer to parse."""
+    shared = dataclasses.make_dataclass("Flags", [("where", Annotated[Where, FLAT]), ("budget", Annotated[Budget, FLAT])], frozen=True)
+    try:
+        given, others = parse_some(prog, shared, words, shared(usual.where, usual.budget))
+    except UserError:  # said with all flags in view
+        return None
+    return None if others else dataclasses.replace(usual, where=given.where, budget=given.budget)
 
 
 def preset_of(named: Named) -> Preset:

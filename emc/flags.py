@@ -23,6 +23,13 @@ def parse(prog: str, kind: Any, words: Sequence[str], default: Any = None, about
     return _parsed(prog, kind, words, default, about, False)
 
 
+def parse_some(prog: str, kind: Any, words: Sequence[str], default: Any) -> tuple[Any, list[str]]:
+    """The flags among some words that there are, and the other words; help is among these."""
+    asked = HELP & {*words}
+    given, others = _parsed(prog, kind, [word for word in words if word not in HELP], default, None, True)
+    return given, [*others, *asked]
+
+
 def parse_known(prog: str, kind: Any, words: Sequence[str], about: str, whole: Any = None) -> tuple[Any, list[str]]:
     """The flags that say what others there are, and the other words. Help, about `whole`, is given here if nothing else can be said yet."""
     rest = [word for word in words if word not in HELP]

@@ -13,6 +13,7 @@ only has lost. The time limit is part of the task: the episode ends there as `te
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -25,7 +26,7 @@ from emc.envs.battle.army import Army, army
 from emc.envs.battle.combat import Combat
 from emc.envs.battle.forces import Forces, recruits, side_by_side
 from emc.envs.battle.formation import FORMATIONS
-from emc.envs.battle.maps import ENEMY_ORDERS, MAPS
+from emc.envs.battle.maps import ENEMY_ORDERS, MAPS, Map
 from emc.envs.battle.view import View
 from emc.types import EnvSpec, Timestep
 from emc.user_input import lookup
@@ -57,7 +58,7 @@ class Battle(eqx.Module):
     @property
     def spec(self) -> EnvSpec:
         """The sizes of the game."""
-        return self._view.spec
+        return _spec(MAPS[self.map], self.formation, self.enemy_order)
 
     def reset(self, key: PRNGKeyArray, start: Float[Array, "U 2"] | None = None) -> tuple[World, Timestep]:
         """Line up both teams, as the formation says or at the places given; this is the same every time, but for shuffled numbers."""
@@ -176,3 +177,8 @@ class Battle(eqx.Module):
     @property
     def _view(self) -> View:
         return View(MAPS[self.map], self._army)
+
+
+@functools.cache
+def _spec(battle: Map, formation: str, enemy_order: str) -> EnvSpec:
+    return View(battle, army(battle, formation, enemy_order)).spec

@@ -9,6 +9,7 @@ as its units are, and that those created later take the first place of theirs th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -21,6 +22,7 @@ Point = tuple[float, float]
 TIGHTNESS = 235 / 256  # of the widths of two units: how close they are placed
 
 
+@functools.cache
 def spiral(spacing: float) -> Float[np.ndarray, "places 2"]:
     """The square lattice from its centre outwards: north, then clockwise."""
     steps = [(0, 1), (1, 0), (0, -1), (-1, 0)]
@@ -32,6 +34,7 @@ def spiral(spacing: float) -> Float[np.ndarray, "places 2"]:
     return spacing * np.array(places)
 
 
+@functools.cache
 def grid(spacing: float) -> Float[np.ndarray, "places 2"]:
     """The square lattice, the nearest places first; of those equally far away, the western, then the southern ones."""
     line = np.arange(-RINGS, RINGS + 1)
@@ -39,6 +42,7 @@ def grid(spacing: float) -> Float[np.ndarray, "places 2"]:
     return _nearest_first(spacing * np.stack([column, row], axis=-1))
 
 
+@functools.cache
 def hexagonal(spacing: float) -> Float[np.ndarray, "places 2"]:
     """The same on the hexagonal lattice, on which units stand closest."""
     line = np.arange(-RINGS, RINGS + 1)
