@@ -11,8 +11,8 @@ Threads keep heaps of their own. One heap for all of them (M_ARENA_MAX = 1) woul
 many pieces, and every small block that a product asks for then takes long to find: training took a third longer. But a heap of a thread
 other than the first has no block above 64 MiB, so the temporaries of large tasks are still mapped anew with every call. In huge pages that
 costs a fifth. glibc asks for them only when a variable (`GLIBC_TUNABLES`) says so before the process begins, so the commands that train
-begin once more with it, if the system leaves the choice to programs; a program of yours that trains can be started with
-`GLIBC_TUNABLES=glibc.malloc.hugetlb=1`.
+begin once more with it, if the system leaves the choice to programs, and so do the processes that they start; a program of yours that
+trains can be started with `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`.
 
 The price is memory that stays with the process: what a run has freed is there for the next one. `EMC_KEEP_MEMORY=0` in the environment
 leaves the allocator as it is. On other systems, and with other C libraries, nothing is done.
@@ -32,6 +32,7 @@ from pathlib import Path
 SWITCH = "EMC_KEEP_MEMORY"
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 TUNABLES, HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"
+BEGUN = "EMC_BEGUN_IN_HUGE_PAGES"  # set where that was tried, whatever came of it
 WHO_CHOOSES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -55,10 +56,10 @@ def huge_pages(environment: Mapping[str, str], who_chooses: Path = WHO_CHOOSES) 
 
 def begin_with_huge_pages() -> None:
     """Begin this very command once more, in the same process, with huge pages; return where there is nothing to gain."""
-    more = huge_pages(os.environ)
-    if more and sys.executable:
+    was_tried, more = os.environ.pop(BEGUN, ""), huge_pages(os.environ)
+    if more and not was_tried and sys.executable:
         with contextlib.suppress(OSError):
-            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **more})
+            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **more, BEGUN: "1"})
 
 
 def _is_off(environment: Mapping[str, str]) -> bool:

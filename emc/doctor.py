@@ -32,11 +32,11 @@ def diagnosis() -> Iterator[str]:
     import jax
 
     from emc import __version__
-    from emc.allocator import HUGE_PAGES, TUNABLES, huge_pages, keep_freed_memory
+    from emc.allocator import huge_pages, keep_freed_memory
 
     devices = ", ".join(str(device) for device in jax.devices())
     yield f"emc {__version__}, Python {platform.python_version()}, jax {jax.__version__} on {devices}"
-    pages = " and gets huge pages" if huge_pages(os.environ) or HUGE_PAGES in os.environ.get(TUNABLES, "") else ""
+    pages = " and is asked for huge pages" if huge_pages(os.environ) else ""
     yield f"while training the C library's allocator {keep_freed_memory()}{pages}"
     yield ""
     yield "Playable here with nothing else: everything that `emc envs` lists."

@@ -83,6 +83,15 @@ def test_a_command_begins_once_more_as_it_was_and_in_the_same_process() -> None:
     assert child.communicate()[0].splitlines() == [f"{child.pid} None train a b --x", f"{child.pid} again train a b --x", "goes on"]
 
 
+def test_where_the_environment_does_not_last_a_command_goes_on_as_it_is(tmp_path: Path) -> None:
+    forgetful = tmp_path / "python"
+    forgetful.write_text(f'#!/bin/sh\nunset GLIBC_TUNABLES\nexec {sys.executable} "$@"\n')
+    forgetful.chmod(0o755)
+    program = "import sys, emc.allocator as a; sys.executable = sys.argv[1]; a.begin_with_huge_pages(); print('goes on')"
+    child = subprocess.run([sys.executable, "-c", program, str(forgetful)], capture_output=True, text=True, timeout=600, check=True)
+    assert child.stdout.splitlines() == ["goes on"]
+
+
 def test_training_is_begun_in_huge_pages_and_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
     monkeypatch.setattr(command, "begin_with_huge_pages", lambda: begun.append(sys.argv[1]))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import emc
+from emc import configuration
 from emc.cli import COMMANDS, main
 from emc.commands.common import prepare_jax
 from emc.configuration import configure, configured
@@ -259,3 +260,33 @@ def test_the_first_line_and_the_manifest_say_which_preset_it_was(tmp_path: Path,
     assert capsys.readouterr().out.splitlines()[0].startswith("vdn on gridworld, preset paper (as asked for), seed 0")
     (run,) = tmp_path.glob("*/*/*")
     assert json.loads((run / "manifest.json").read_text())["preset"] == {"name": "paper", "why": "as asked for"}
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "",
+        "--steps 7000 --seed 3 --seeds 2",
+        "--steps=7000 --evaluate-every 500",
+        "--runs elsewhere --test-episodes 4",
+        "--steps",
+        "--steps 1e5",
+        "--steps 0",
+        "--stops 5",
+        "--seed -1",
+        "--ste 5",
+        "--steps 5 6",
+        "-- --steps 5",
+    ],
+)
+@pytest.mark.parametrize("first", ["vdn gridworld", "emc-qplex 3m --preset starcraft"])
+def test_what_is_parsed_quickly_means_the_same(first: str, rest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer() -> str:
+        try:
+            return repr(configured("train", "Train", f"{first} {rest}".split()))
+        except emc.UserError as error:
+            return str(error)
+
+    quickly = answer()
+    monkeypatch.setattr(configuration, "_with_shared_flags", lambda *_: None)
+    assert answer() == quickly

@@ -37,7 +37,7 @@ from emc.runs.sizes import must_fit
 from emc.runs.trial import must_keep_its_promises, must_learn
 from emc.runs.trust import Trusted
 from emc.training.host_loop import WorkersFailed
-from emc.training.loop import Loop, TrainState, Until
+from emc.training.loop import MOST_STEPS, Loop, TrainState, Until
 
 LOOK_SECONDS = 2.0  # how often the host looks at a running loop, about; a call of its own maps its large temporaries anew
 
@@ -268,7 +268,8 @@ class _Session:
 
     def _advance(self, state: TrainState, progress: Progress) -> tuple[TrainState, Progress]:
         """Run until the next evaluation at the latest, and no longer than the host may look away."""
-        until = Until(min(self._next_evaluation(progress), self._next_log(progress)), self.budget.steps)
+        lines = (self._next_evaluation(progress), self._next_log(progress))
+        until = Until(min(*lines, MOST_STEPS), self.budget.steps)
         affordable = max(1, int(LOOK_SECONDS / self.seconds_per_iteration))
         self.count = min(affordable, 2 * self.count)  # iterations that learn are slower than the first
         before = time.monotonic()

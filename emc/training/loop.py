@@ -148,11 +148,14 @@ def updates_due(method: Method, parallel_envs: int, iteration: Int[Array, ""]) -
     return jnp.where(iteration >= first_update(method, parallel_envs), updates_at(method, parallel_envs, iteration), 0)
 
 
+MOST_STEPS = int(np.iinfo(np.int32).max)  # that can be counted
+
+
 class Until(NamedTuple):
     """When to stop before all iterations are done: how many steps the seed that is furthest may have, and the one furthest behind."""
 
-    furthest: Int[Array, ""] | int = np.iinfo(np.int32).max
-    slowest: Int[Array, ""] | int = np.iinfo(np.int32).max
+    furthest: Int[Array, ""] | int = MOST_STEPS
+    slowest: Int[Array, ""] | int = MOST_STEPS
 
     def is_ahead(self, env_steps: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether neither has come; under `vmap` the same for all seeds."""

@@ -23,12 +23,13 @@ from emc.loggers import with_loggers
 from emc.methods import Method, make_method
 from emc.mixers import VDN
 from emc.policies import RecurrentQ
+from emc.runs import session
 from emc.runs.config import RunConfig, from_json, to_json
 from emc.runs.directory import RunDirectory
 from emc.runs.jsonl import read_metrics
 from emc.runs.machine import describe_machine, differences
 from emc.runs.session import END, MAPS, Interrupted, Keeping, Silent, Status, keeping_of, resume, start
-from emc.training.loop import Budget
+from emc.training.loop import Budget, Program
 
 SMALL = Method(policy=RecurrentQ(hidden=4), batch_episodes=2, replay_episodes=8)
 ENV = make_env("gridworld", rows=5, columns=6, episode_limit=12)  # small enough that luck ends some episodes early
@@ -51,6 +52,27 @@ def test_a_run_ends_when_every_seed_has_had_its_budget_and_tests_all_at_the_end(
         assert max(gaps) <= BUDGET.evaluate_every + ENV.spec.episode_limit
     assert all(len(line["won"]) == BUDGET.test_episodes for line in lines if line["kind"] == "eval")
     assert [line["reason"] for line in read_metrics(run.path / END)] == ["budget"]
+
+
+def test_how_long_the_host_looks_away_changes_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines() -> list[dict[str, Any]]:
+        run = start(config(budget=dataclasses.replace(BUDGET, log_every=25)), tmp_path)
+        return read_metrics(run.path / "metrics.jsonl")
+
+    calls: list[int] = []
+    advance = Program.advance
+
+    def counted(self: Program, state: Any, iteration: int, iterations: int, until: Any) -> Any:
+        calls.append(iterations)
+        return advance(self, state, iteration, iterations, until)
+
+    monkeypatch.setattr(Program, "advance", counted)
+    seldom, few = lines(), len(calls)
+    assert max(calls) > 1
+    monkeypatch.setattr(session, "LOOK_SECONDS", 0.0)
+    assert lines() == seldom
+    assert set(calls[few:]) == {1}
+    assert len(calls) - few > few
 
 
 def test_values_that_curiosity_learns_without_its_bonus_are_tested_beside_the_policy(tmp_path: Path) -> None:

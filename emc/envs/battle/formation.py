@@ -31,7 +31,7 @@ def spiral(spacing: float) -> Float[np.ndarray, "places 2"]:
         for _ in range(side // 2 + 1):
             place = place + steps[side % 4]
             places.append(place)
-    return spacing * np.array(places)
+    return _kept(spacing * np.array(places))
 
 
 @functools.cache
@@ -56,7 +56,13 @@ FORMATIONS: dict[str, Callable[[float], Float[np.ndarray, "places 2"]]] = {"spir
 
 def _nearest_first(places: Float[np.ndarray, "places 2"]) -> Float[np.ndarray, "places 2"]:
     away = np.round(np.hypot(*places.T), 6)
-    return places[np.lexsort((places[:, 1], places[:, 0], away))]
+    return _kept(places[np.lexsort((places[:, 1], places[:, 0], away))])
+
+
+def _kept(places: Float[np.ndarray, "places 2"]) -> Float[np.ndarray, "places 2"]:
+    """Remembered for every unit of its size, so nobody may change it."""
+    places.setflags(write=False)
+    return places
 
 
 def line_up(point: Point, units: list[Unit], formation: str, ground: Bool[np.ndarray, "x y"]) -> list[Point]:
