@@ -17,8 +17,8 @@ SOURCES = sorted((ROOT / "emc").rglob("*.py"))
 # Each stage may import from the stages before it and from its own package, never sideways.
 STAGES = (
     {"errors"},
-    {"files"},
-    {"types", "user_input", "processes", "allocator"},
+    {"files", "allocator"},
+    {"types", "user_input", "processes"},
     {"plugins", "flags"},
     {"lanes"},
     {"parts", "nets", "schedules", "optimisers", "envs", "statistics"},
