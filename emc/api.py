@@ -24,7 +24,6 @@ from emc.parts import Actors
 from emc.policies.exploration import act_greedily, values_of
 from emc.report.site import run_directories
 from emc.runs import policies, session
-from emc.runs.beginning import loop_of
 from emc.runs.config import RunConfig, budget_of, config_of
 from emc.runs.directory import RunDirectory
 from emc.runs.measurements import Series, rows, series
@@ -255,11 +254,11 @@ class LoadedPolicy:
             wanted = (size, self.spec.state_size) if size > 1 else (self.spec.state_size,)
             raise UserError(f"state has shape {first.shape}, this policy expects {wanted}")
         first = first.reshape(size, self.spec.state_size)
-        carry, previous = self._begin(jnp.asarray(first), self._keys(size)), jnp.full((size, self.spec.n_agents), -1)
+        carry, previous = self._begin(first, self._keys(size)), np.full((size, self.spec.n_agents), -1, np.int32)
         if only is not None:
-            mask = jnp.asarray(only, bool)
+            mask = np.asarray(only, bool)
             carry, previous = jax.tree.map(
-                lambda new, old: jnp.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+                lambda new, old: np.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old),
                 (carry, previous),
                 (self._carry, self._previous),
             )
@@ -271,7 +270,8 @@ class LoadedPolicy:
         seen = self._seen(obs, available)
         self._carry, self._previous = self._step(self.actors, self._carry, *seen, self._previous, self._keys(len(self._previous)))
         self._acted = True
-        return np.asarray(self._previous if np.ndim(obs) == 3 else self._previous[0])
+        action = np.asarray(self._previous)
+        return action if np.ndim(obs) == 3 else action[0]
 
     def values(self, obs: Any, available: Any) -> np.ndarray:
         """What the agents expect of each action at this moment, `[agents, actions]`; asking is not acting, and changes nothing."""
@@ -324,7 +324,7 @@ def load(run: str | Path | Run | RunDirectory, seed: int | None = None, *, trust
     chosen = config.seeds[0] if seed is None else seed
     if chosen not in config.seeds:
         raise UserError(f"seed {seed} was not trained in this run; it has {', '.join(map(str, config.seeds))}")
-    found, _ = restored(directory, config, jax.eval_shape(loop_of(config).init))
+    found, _ = restored(directory, config)
     actors = tested(config.method, found.tree.learner)
     if len(config.seeds) > 1:
         actors = jax.tree.map(lambda x: x[config.seeds.index(chosen)], actors)

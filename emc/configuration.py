@@ -100,7 +100,7 @@ def configured(command: str, what: str, words: Sequence[str]) -> tuple[RunConfig
     )
     usual = flags(Where(), budget_of(task(named.env)), env, method)
     prog = f"emc {command} {named.method} {named.env}"
-    given: Any = _with_shared_flags(prog, usual, rest) or parse(prog, flags, rest, usual, about)
+    given: Any = _with_named_flags(prog, usual, rest) or parse(prog, flags, rest, usual, about)
     where: Where = given.where
     for field, value in task(named.env).fields.items():
         if getattr(given.env, field) != value:
@@ -115,14 +115,31 @@ def configured(command: str, what: str, words: Sequence[str]) -> tuple[RunConfig
     )
 
 
-def _with_shared_flags(prog: str, usual: Any, words: Sequence[str]) -> Any:
-    """The usual with other steps or seeds; None where more is said. The flags of a method and its parts take far longer to parse."""
-    shared = dataclasses.make_dataclass("Flags", [("where", Annotated[Where, FLAT]), ("budget", Annotated[Budget, FLAT])], frozen=True)
+def _with_named_flags(prog: str, usual: Any, words: Sequence[str]) -> Any:
+    """The usual with other steps, seeds, or fields of the parts that the words name; None where more is said.
+
+    The flags of a whole method take far longer to parse than those of two or three of its parts.
+    """
+    named = {word[2:].partition(".")[0] for word in words if word.startswith("--") and "." in word}
+    parts = {name: part for name, part in vars(usual.method).items() if name in named and dataclasses.is_dataclass(part)}
+    env = {"env": usual.env} if "env" in named else {}
+    some = dataclasses.make_dataclass(
+        "Flags",
+        [
+            ("where", Annotated[Where, FLAT]),
+            ("budget", Annotated[Budget, FLAT]),
+            *((name, type(value)) for name, value in (env | parts).items()),
+        ],
+        frozen=True,
+    )
     try:
-        given, others = parse_some(prog, shared, words, shared(usual.where, usual.budget))
+        given, others = parse_some(prog, some, words, some(usual.where, usual.budget, *env.values(), *parts.values()))
+        if others:
+            return None
+        method = dataclasses.replace(usual.method, **{name: vars(given)[name] for name in parts})
     except UserError:  # said with all flags in view
         return None
-    return None if others else dataclasses.replace(usual, where=given.where, budget=given.budget)
+    return dataclasses.replace(usual, where=given.where, budget=given.budget, method=method, env=given.env if env else usual.env)
 
 
 def preset_of(named: Named) -> Preset:

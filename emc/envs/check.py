@@ -150,7 +150,7 @@ def _jax_player(env: Environment) -> Player:
         return Moment.of(shown)
 
     def go_on(action: np.ndarray, seed: int) -> Moment:
-        world[0], shown = step(world[0], jnp.asarray(action), jax.random.key(seed))
+        world[0], shown = step(world[0], action, jax.random.key(seed))
         return Moment.of(shown)
 
     return begin, go_on

@@ -38,7 +38,7 @@ def with_networks(state: TrainState, config: RunConfig, run: RunDirectory) -> tu
     theirs = config_of(run)
     if len(theirs.seeds) not in (1, len(config.seeds)):
         raise UserError(f"{run.path} has {len(theirs.seeds)} seeds, and this run {len(config.seeds)}: one, or as many, can be taken over")
-    found, _ = restored(run, theirs, jax.eval_shape(loop_of(theirs).init))
+    found, _ = restored(run, theirs)
     source = found.tree.learner.values.online
     several, one = len(config.seeds) > 1, len(theirs.seeds) == 1
 

@@ -10,14 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
 
 from emc import files
 from emc.errors import CheckpointError, UserError
 from emc.runs.config import RunConfig
 from emc.runs.directory import CHECKPOINTS, NONE_YET, RunDirectory
 from emc.training import checkpoint
-from emc.training.loop import TrainState
+from emc.training.loop import TrainState, shapes
 
 SNAPSHOTS = 20  # of the maps, over a whole run
 
@@ -49,14 +48,14 @@ def progress_in(meta: dict[str, Any]) -> Progress:
     return progress
 
 
-def restored(run: RunDirectory, config: RunConfig, like: PyTree) -> tuple[Any, Progress]:
+def restored(run: RunDirectory, config: RunConfig) -> tuple[Any, Progress]:
     """A run's newest checkpoint that can be what it says, and where the host was."""
 
     def check(step: int, state: TrainState, meta: dict[str, Any]) -> None:
         for wrong in impossible(config, step, state, progress_in(meta)):
             raise CheckpointError(f"{run.path / CHECKPOINTS / f'{step:012d}'}: {wrong}. Use another checkpoint.")
 
-    found = run.latest_checkpoint(like, check)
+    found = run.latest_checkpoint(shapes(config.method, config.env.spec, len(config.seeds)), check)
     return found, progress_in(found.meta)
 
 
@@ -76,7 +75,7 @@ def impossible(config: RunConfig, step: int, state: TrainState, progress: Progre
         yield "its maps or its seeds are not those of this run"
     learner = state.learner
     for path, leaf in jax.tree_util.tree_flatten_with_path((learner.values, learner.policy, learner.curiosity))[0]:
-        if jnp.issubdtype(leaf.dtype, jnp.floating) and not bool(jnp.all(jnp.isfinite(leaf))):
+        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.all(np.isfinite(leaf)):
             yield f"a weight is not a finite number, in {jax.tree_util.keystr(path)}"
 
 

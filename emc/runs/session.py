@@ -163,7 +163,7 @@ def resume(
             run.truncate({})
             state, progress = program.init(), Progress()
         else:
-            found, progress = restored(run, config_of(run), jax.eval_shape(program.init))
+            found, progress = restored(run, config_of(run))
             if steps is not None and steps <= found.step:
                 raise RunError(f"{run.path}: has {found.step} steps. Ask for more than that with --steps.")
             if steps is None and progress.finished:

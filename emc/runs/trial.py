@@ -18,7 +18,7 @@ from emc.methods import Method, make_method
 from emc.parts import Mixed
 from emc.runs.config import RunConfig, outside, why_not_kept
 from emc.training.learner import LearnerState, actors_of, init_learner, learn
-from emc.training.loop import TrainState, init
+from emc.training.loop import TrainState, shapes
 from emc.training.rollout import play
 from emc.types import AgentValues, EnvSpec
 
@@ -60,7 +60,7 @@ def must_learn(config: RunConfig) -> None:
 
     try:
         _check_mixer(method, config.env.spec)
-        state = jax.eval_shape(lambda: init(method, config.env, 0))
+        state = shapes(method, config.env.spec)
         after = jax.eval_shape(once, state)
     except UserError:
         raise

@@ -22,7 +22,7 @@ from emc.errors import RunError, UserError
 from emc.methods import Method
 from emc.parts import Actors
 from emc.training.learner import actors_of, extrinsic_agents, tested
-from emc.training.loop import NEVER, Budget, TrainState, Until, absorb, check_cadence, init, iteration_keys, updates_due
+from emc.training.loop import NEVER, Budget, TrainState, Until, absorb, check_cadence, compiled_init, iteration_keys, updates_due
 from emc.training.packing import blank_episodes
 from emc.training.rollout import Outcome, begin, decide
 from emc.types import Episodes, HostTimestep
@@ -49,7 +49,7 @@ class HostProgram:
 
     def init(self) -> TrainState:
         """The state before the first step."""
-        return jax.jit(functools.partial(init, self.method, self.env))(self.seed)
+        return compiled_init(self.method, self.env.spec, jnp.int32(self.seed))
 
     def advance(self, state: TrainState, iteration: int, iterations: int, until: Until = NEVER) -> TrainState:
         """Run whole iterations; `state` is consumed."""
@@ -139,7 +139,7 @@ class _Rollout:
             agents, action, choice = _decide(self.actors, agents, *given)
             ended = self._step(np.asarray(action), jax.device_get(choice))
             agents = self._begin_episodes(ended, agents)
-        episodes = Episodes(**jax.tree.map(jnp.asarray, self.record))
+        episodes = Episodes(**jax.device_put(self.record))
         return episodes, Outcome(jnp.sum(episodes.reward, axis=1), episodes.length, jnp.asarray(self.won))
 
     def _begin_episodes(self, slots: list[int], agents: PyTree) -> PyTree:

@@ -77,13 +77,22 @@ class TrainState(eqx.Module):
     maps: Maps
 
 
-def init(method: Method, env: HasSpec, seed: int | Int[Array, ""]) -> TrainState:
+def init(method: Method, spec: EnvSpec, seed: int | Int[Array, ""]) -> TrainState:
     """A run before its first step."""
     learner_key, key, test_key = (jax.random.fold_in(jax.random.key(seed), stream) for stream in range(3))
-    spec = env.spec
     learner = init_learner(method, spec, learner_key)
     replay = Replay.empty(spec, method.replay_episodes, method.policy.blank_choice(spec))
     return TrainState(learner, replay, jnp.zeros((), jnp.int32), key, test_key, _blank_tally(_measured(method, spec)), blank_maps(spec))
+
+
+compiled_init = jax.jit(init, static_argnums=(0, 1))  # traced once, for `shapes` and for the run that comes after
+
+
+@functools.lru_cache(maxsize=64)
+def shapes(method: Method, spec: EnvSpec, seeds: int = 1) -> TrainState:
+    """The shapes of what `init` makes, which tell what a run needs and what its checkpoints hold; whoever looks at many runs asks often."""
+    one = jax.eval_shape(functools.partial(compiled_init, method, spec), jnp.int32(0))
+    return one if seeds == 1 else jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), one)
 
 
 @functools.lru_cache(maxsize=64)
@@ -216,6 +225,7 @@ def absorb(
     return jax.lax.fori_loop(0, updates, update, state)
 
 
+@functools.partial(jax.jit, static_argnums=0)  # so that it is traced once, though the loop comes to it after `_measured`
 def _learn(
     method: Method, learner: LearnerState, replay: Replay, key: PRNGKeyArray, env_steps: Int[Array, ""]
 ) -> tuple[LearnerState, Replay, Lesson, Lanes]:
@@ -339,7 +349,7 @@ def _compiled(method: Method, parallel_envs: int, test_episodes: int, many: bool
         return evaluate(method, env, learner, jax.random.fold_in(key, evaluation), test_episodes)
 
     across = jax.vmap if many else lambda function, in_axes: function
-    start = across(functools.partial(init, method), in_axes=(None, 0))
+    start = across(lambda env, seed: compiled_init(method, env.spec, seed), in_axes=(None, 0))
     go_on = across(functools.partial(advance, method, parallel_envs), in_axes=(None, 0, None, None, None))
     tests = (jax.jit(across(functools.partial(test, one), in_axes=(None, 0, None))) for one in (evaluate, evaluate_beside))
     return jax.jit(start), jax.jit(go_on, donate_argnums=1), *tests

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from pathlib import Path
 
@@ -13,10 +14,9 @@ from emc.envs.base import HasSpec
 from emc.errors import UserError
 from emc.methods import Method
 from emc.nets import KEPT, tape_moments
-from emc.training.loop import Budget, check_cadence, init
+from emc.training.loop import Budget, check_cadence, shapes
 from emc.training.packing import blank_episodes
-from emc.training.replay import Replay
-from emc.types import bytes_of
+from emc.types import EnvSpec, bytes_of
 
 TRACKS = 4  # of hidden states and values that are alive at the peak of an update
 
@@ -35,27 +35,25 @@ class Plan:
 def plan(method: Method, env: HasSpec, budget: Budget, seeds: int) -> Plan:
     """Sizes from shapes alone; what could not be trained is refused."""
     check_cadence(method, budget)
-    state = jax.eval_shape(lambda: init(method, env, 0))
-    spec = env.spec
+    state, (update, episode) = shapes(method, env.spec), _temporary(method, env.spec)
     replay, memory = bytes_of(state.replay), bytes_of(state.learner.memory)
     networks = bytes_of((state.learner.values, state.learner.policy, state.learner.curiosity))
-    batch, temporaries = _update_bytes(method, state.replay)
-    episode = bytes_of(jax.eval_shape(lambda: blank_episodes(spec, (), method.policy.blank_choice(spec))))
     test = episode * max(budget.test_episodes, budget.parallel_envs)
-    total = replay + memory + networks + batch + temporaries + 2 * test
+    total = replay + memory + networks + update + 2 * test
     return Plan(replay * seeds, memory * seeds, networks * seeds, total * seeds, seeds)
 
 
-def _update_bytes(method: Method, replay: Replay) -> tuple[int, int]:
-    """A batch laid out for learning, and what one update makes of it at its peak: a tape, gradients, and the tracks of all unrolls."""
-    spec = replay.spec
-    layout = method.layout(spec)
+@functools.lru_cache(maxsize=64)
+def _temporary(method: Method, spec: EnvSpec) -> tuple[int, int]:
+    """What one update makes at its peak (a batch laid out, a tape, gradients, and the tracks of all unrolls), and one episode."""
+    episode = bytes_of(jax.eval_shape(lambda: blank_episodes(spec, (), method.policy.blank_choice(spec))))
+    replay, layout = shapes(method, spec).replay, method.layout(spec)
     rows = jax.ShapeDtypeStruct((method.batch_episodes,), "int32")
     batch = jax.eval_shape(lambda replay, rows: replay.lay(rows, layout, method.policy), replay, rows)
     moments, side_by_side = batch.time.shape[0], layout.lanes * spec.n_agents
     tape = tape_moments(moments) * KEPT * method.policy.hidden
     tracks = moments * TRACKS * (method.policy.hidden + spec.n_actions)
-    return bytes_of(batch), 4 * side_by_side * (tape + tracks)
+    return bytes_of(batch) + 4 * side_by_side * (tape + tracks), episode
 
 
 def check_fits(needed: Plan) -> None:
