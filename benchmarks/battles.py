@@ -1,17 +1,23 @@
 """Battles: random play beside JaxMARL's SMAX in the same run, compiling, and bytes of replay.
 
     python benchmarks/battles.py [MAP ...]        all maps unless some are named; SMAX needs the extra `smax`
+    python benchmarks/battles.py --before FOLDER  five maps beside an earlier checkout of emc in FOLDER, battles alone and side by side
 
 A step is one joint action with observations, states and masks. Both games are played by `vmap` with random available actions inside one
 compiled loop for fifty steps from their beginning. SMAX's own `step` prepares a new episode each time; the ratio without
-that (`step_env`) is measured too. Bytes are compared with the same arrays in 32-bit floats.
+that (`step_env`) is measured too. Bytes are compared with the same arrays in 32-bit floats. Two versions of emc are measured in turns, each
+five times in a process of its own, by processor time; the fastest of each counts.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,6 +31,8 @@ from emc.training.replay import Replay
 from emc.types import bytes_of
 
 STEPS = 50
+COMPARED, COUNTS, TURNS = ("3m", "2s3z", "3s5z_vs_3s6z", "MMM2", "corridor"), (1, 32, 256), 5
+HERE = Path(__file__).parents[1]
 
 
 def random_actions(available: jax.Array, key: jax.Array) -> jax.Array:
@@ -79,6 +87,38 @@ def steps_per_second(run: Callable[[jax.Array], Any], count: int) -> tuple[float
     return STEPS * count / seconds(lambda: compiled(jax.random.key(1)), repeats=3), compiling
 
 
+def processor_time(name: str, count: int) -> float:
+    """Seconds of a compiled block, the fastest of several."""
+    run, key, times = jax.jit(battles(name, count)), jax.random.key(1), list[float]()
+    jax.block_until_ready(run(key))
+    for _ in range(4 if count > 100 else 20):
+        begun = time.process_time()
+        jax.block_until_ready(run(key))
+        times.append(time.process_time() - begun)
+    return min(times)
+
+
+def in_process(name: str, count: int, code: Path) -> float:
+    """The same with a given version of emc."""
+    words = [sys.executable, __file__, "--once", name, str(count)]
+    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(code)}, stdout=subprocess.PIPE, text=True, check=True)
+    return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def compare(before: Path) -> None:
+    """How many times as fast as an earlier version, and how far the turns of each lie apart."""
+    result = machine()
+    for name in COMPARED:
+        for count in COUNTS:
+            turns = [(in_process(name, count, before), in_process(name, count, HERE)) for _ in range(TURNS)]
+            earlier, now = zip(*turns, strict=True)
+            title = f"{name}, {count} side by side" if count > 1 else f"{name}, one battle"
+            result[f"{title}: times as fast"] = min(earlier) / min(now)
+            result[f"{title}: spread of turns, before and now"] = [max(times) / min(times) for times in (earlier, now)]
+            print(title, f"{min(earlier) / min(now):.2f}", flush=True)
+    keep("battles-before", result)
+
+
 def main(names: list[str]) -> None:
     result = machine()
     for name in names:
@@ -106,4 +146,10 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(MAPS))
+    match sys.argv[1:]:
+        case ["--once", name, count]:
+            print(json.dumps(processor_time(name, int(count))))
+        case ["--before", before]:
+            compare(Path(before).resolve())
+        case names:
+            main(names or list(MAPS))
