@@ -19,7 +19,7 @@ AS_USERS_HAVE_IT = {  # files whose tests search many states or play many episod
 }
 
 
-MOST_MAPS = 25_000  # a process may have 65,530 on Linux; compiled programs take some dozens each, and JAX dies when there are no more
+MOST_MAPS = 40_000  # a process may have 65,530 on Linux; compiled programs take some dozens each, and JAX dies when there are no more
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -138,7 +138,7 @@ def test_a_plan_adds_up_and_grows_with_seeds(capsys: pytest.CaptureFixture[str])
     config = configure(words)
     method, env = config.method, config.env
     one, three = plan(method, env, Budget(), 1), plan(method, env, Budget(), 3)
-    state = init(method, env, 0)
+    state = init(method, env.spec, 0)
     assert one.replay == bytes_of(state.replay)
     assert one.memory == bytes_of(state.learner.memory)
     assert one.peak > one.replay + one.memory + one.networks
@@ -277,6 +277,18 @@ def test_the_first_line_and_the_manifest_say_which_preset_it_was(tmp_path: Path,
         "--ste 5",
         "--steps 5 6",
         "-- --steps 5",
+        "--epsilon.finish 0.1 --steps 5",
+        "--policy.hidden 32 --replay prioritised --replay.exponent 0.25",
+        "--policy.hidden=32 --optimiser.decay=0.9 --seed=3",
+        "--policy.hidden 0",
+        "--policy.hiden 3",
+        "--policy.no-recurrent",
+        "--policy.recurrent False",
+        "--env.episode-limit 9 --memory episodic --memory.weight 0.5 --memory.statistic bound",
+        "--env.nothing 3",
+        "--gamma 0.5 --policy.hidden 8",
+        "--mixer.hidden 4",
+        "--epsilon.start 2",
     ],
 )
 @pytest.mark.parametrize("first", ["vdn gridworld", "emc-qplex 3m --preset starcraft"])
@@ -288,5 +300,5 @@ def test_what_is_parsed_quickly_means_the_same(first: str, rest: str, monkeypatc
             return str(error)
 
     quickly = answer()
-    monkeypatch.setattr(configuration, "_with_shared_flags", lambda *_: None)
+    monkeypatch.setattr(configuration, "_with_named_flags", lambda *_: None)
     assert answer() == quickly

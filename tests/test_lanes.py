@@ -27,6 +27,7 @@ from emc.types import AgentValues, Episodes
 from tests.twins import (
     SPEC,
     along_steps,
+    as_numpy,
     assert_close,
     assert_trees_close,
     bits,
@@ -146,9 +147,10 @@ def there_and_back(episodes: Episodes, lanes: int, values: jax.Array) -> tuple[L
 )
 def test_what_is_laid_is_what_was_played_and_zero_elsewhere(lengths: list[int], lanes: int, seed: int) -> None:
     batch = batch_of(seed, lengths, LIMIT)
-    batch = dataclasses.replace(batch, choice=jnp.asarray(np.random.default_rng(seed).integers(1, 9, (5, LIMIT, 2)), jnp.int8))
+    batch = dataclasses.replace(batch, choice=jax.device_put(np.random.default_rng(seed).integers(1, 9, (5, LIMIT, 2)).astype(np.int8)))
     values = np.random.default_rng(seed + 1).normal(size=(5, LIMIT, 2)).astype(np.float32)
-    got, back = jax.tree.map(np.asarray, there_and_back(batch, lanes, jnp.asarray(values)))
+    got, back = as_numpy(there_and_back(batch, lanes, jax.device_put(values)))
+    batch = as_numpy(batch)
     np.testing.assert_array_equal(got.length, lengths)
     np.testing.assert_array_equal(back["inputs"][..., : SPEC.obs_size], batch.obs)
     for name in ("state", "available", "action", "reward", "terminated", "played"):
@@ -178,20 +180,19 @@ def test_stored_episodes_are_laid_bit_for_bit_as_padded_ones(dtype: str, lanes: 
     flags = {"obs_flags": (1,), "state_flags": (0, 2)} if dtype in ("bfloat16", "float16") else {}  # as battles have it
     spec = dataclasses.replace(SPEC, episode_limit=LIMIT, obs_dtype=dtype, state_dtype=dtype, **flags)
     whole, rng = random_episodes(7, [LIMIT, 1, 8, 13, 2], [True, False, True, False, False], spec), np.random.default_rng(0)
-    obs, state = (
-        jnp.asarray(np.round(np.abs(np.asarray(x))) if dtype in ("bool", "uint8") else np.asarray(x), dtype)
-        for x in (whole.obs, whole.state)
-    )
-    obs, state = (
-        x.at[..., list(places)].set((x[..., list(places)] > 0).astype(x.dtype)) if places else x
-        for x, places in ((obs, spec.obs_flags), (state, spec.state_flags))
-    )
-    choice = jnp.asarray(rng.integers(1, 9, (5, LIMIT)) * np.asarray(whole.played), jnp.int8)
+
+    def stored_as(x: jax.Array, places: tuple[int, ...]) -> jax.Array:
+        array = np.array(np.round(np.abs(x)) if dtype in ("bool", "uint8") else x, jnp.dtype(dtype))
+        array[..., list(places)] = array[..., list(places)] > 0
+        return jax.device_put(array)
+
+    obs, state = stored_as(whole.obs, spec.obs_flags), stored_as(whole.state, spec.state_flags)
+    choice = jax.device_put((rng.integers(1, 9, (5, LIMIT)) * np.asarray(whole.played)).astype(np.int8))
     batch = dataclasses.replace(whole, obs=obs, state=state, choice=choice)
     ring = quick(lambda batch: Replay.empty(spec, 5, jnp.int8(0)).add(batch, Uniform()))(batch)
     rows = jnp.array([3, 0, 4, 1, 2])
     stored = quick(lambda ring: ring.lay(rows, Layout(lanes, BLOCK), RecurrentQ()))(ring)
-    padded = lay_quickly(jax.tree.map(lambda x: x[rows], batch), lanes)
+    padded = lay_quickly(jax.device_put(jax.tree.map(lambda x: np.asarray(x)[np.asarray(rows)], batch)), lanes)
     assert jax.tree.structure(stored) == jax.tree.structure(padded)
     assert bits(stored) == bits(padded)
 

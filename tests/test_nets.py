@@ -291,7 +291,8 @@ def test_a_policys_unroll_reads_each_episode_as_its_agents_did_while_playing() -
     episodes = twins.random_episodes(0, lengths, steps=12)  # padding beyond the longest
     lanes = twins.laid(episodes)
     net = twins.filled(lambda key: policy.init_net(key, twins.SPEC), 0)
-    run, expected = twins.run_by_moment(lanes, quick(policy.unroll)(net, (), lanes)), twins.agent_values(to_torch(net), episodes)
+    run = twins.as_numpy(quick(lambda lanes: twins.run_by_moment(lanes, policy.unroll(net, (), lanes)))(lanes))
+    expected, episodes = twins.agent_values(to_torch(net), episodes), twins.as_numpy(episodes)
     assert run.hidden.shape == (3, 13, 2, 8)
     for b, length in enumerate(lengths):
         assert_close(run.q[b, : length + 1], expected[b, : length + 1], 1e-5)
@@ -300,7 +301,7 @@ def test_a_policys_unroll_reads_each_episode_as_its_agents_did_while_playing() -
     step = quick(jax.vmap(lambda carry, obs, available, previous: policy.step(net, (), carry, obs, available, previous, key, epsilon)))
     carry, previous = begin(episodes.state[:, 0]), jnp.full((3, 2), -1)
     for t in range(9):
-        decision = step(carry, episodes.obs[:, t], episodes.available[:, t], previous)
+        decision = twins.as_numpy(step(carry, episodes.obs[:, t], episodes.available[:, t], previous))
         carry, there = decision.carry, t <= np.array(lengths)
         assert_close(decision.q[there], run.q[:, t][there], 1e-5)
         assert_close(carry[there], run.hidden[:, t][there], 1e-5)

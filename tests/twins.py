@@ -65,12 +65,19 @@ def filled(init: Callable[[jax.Array], Any], seed: int, size: float = 0.5) -> An
     """What `init` would make, filled with normal numbers of that size instead: nothing is compiled, no gate stays in its linear part."""
     rng = np.random.default_rng(seed)
     shapes = jax.eval_shape(init, jax.random.key(0))
-    return jax.tree.map(lambda leaf: jnp.asarray(size * rng.normal(size=leaf.shape), leaf.dtype), shapes)
+    return jax.device_put(jax.tree.map(lambda leaf: (size * rng.normal(size=leaf.shape)).astype(leaf.dtype), shapes))
 
 
 def begun(method: Method, env: HasSpec) -> TrainState:
     """What `Program.init` makes, draw by draw: most methods share most of these, and a program of all of them takes long to compile."""
-    return jax.tree.map(jnp.copy, init(method, env, 0))  # a target that is no copy could not be donated
+    return copied(init(method, env.spec, 0))  # a target that is no copy could not be donated
+
+
+def copied(tree: Any) -> Any:
+    """The same arrays elsewhere, by way of NumPy, which compiles no program for each shape; keys, which it does not know, by JAX."""
+    return jax.tree.map(
+        lambda leaf: jnp.copy(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else jax.device_put(np.array(leaf)), tree
+    )
 
 
 def random_episodes(
@@ -87,34 +94,36 @@ def random_episodes(
     available |= np.arange(spec.n_actions) == spare[..., None]  # something is always available
     action = np.argmax(np.where(available, rng.random(available.shape), -1.0), axis=-1)[:, :-1]
     last = np.arange(steps) == length - 1
-    return Episodes(
-        obs=jnp.asarray(rng.normal(size=(batch, steps + 1, spec.n_agents, spec.obs_size)) * seen[..., None, None], jnp.float32),
-        state=jnp.asarray(rng.normal(size=(batch, steps + 1, spec.state_size)) * seen[..., None], jnp.float32),
-        available=jnp.asarray(available & seen[..., None, None]),
-        action=jnp.asarray(action * played[..., None], jnp.int32),
-        reward=jnp.asarray(rng.normal(size=(batch, steps)) * played, jnp.float32),
-        terminated=jnp.asarray(last & ~np.array([False] * batch if cut is None else cut)[:, None]),
-        played=jnp.asarray(played),
-    )
+    arrays = {
+        "obs": np.float32(rng.normal(size=(batch, steps + 1, spec.n_agents, spec.obs_size)) * seen[..., None, None]),
+        "state": np.float32(rng.normal(size=(batch, steps + 1, spec.state_size)) * seen[..., None]),
+        "available": available & seen[..., None, None],
+        "action": np.int32(action * played[..., None]),
+        "reward": np.float32(rng.normal(size=(batch, steps)) * played),
+        "terminated": last & ~np.array([False] * batch if cut is None else cut)[:, None],
+        "played": played,
+    }
+    return Episodes(**jax.device_put(arrays))
 
 
 def stretched(episodes: Episodes, more: int) -> Episodes:
     """The same episodes with more padding."""
-    return jax.tree.map(lambda x: jnp.pad(x, [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2)), episodes)
+    return jax.device_put(jax.tree.map(lambda x: np.pad(x, [(0, 0), (0, more)] + [(0, 0)] * (x.ndim - 2)), episodes))
 
 
 def spoilt(batch: Episodes, more: int) -> tuple[Episodes, jax.Array]:
     """The same episodes with more padding and garbage in it, in the reward too."""
     longer = stretched(batch, more)
-    after = jnp.arange(longer.state.shape[1]) > longer.length[:, None]
-    garbled = dataclasses.replace(
-        longer,
-        obs=jnp.where(after[..., None, None], 3.0, longer.obs),
-        state=jnp.where(after[..., None], -2.0, longer.state),
-        available=longer.available | after[..., None, None],
-        action=jnp.where(longer.played[..., None], longer.action, 2),
-    )
-    return garbled, jnp.where(longer.played, longer.reward, 1e4)
+    known = as_numpy(longer)
+    after = np.arange(known.state.shape[1]) > np.sum(known.played, axis=1)[:, None]
+    garbage = {
+        "obs": np.where(after[..., None, None], np.float32(3.0), known.obs),
+        "state": np.where(after[..., None], np.float32(-2.0), known.state),
+        "available": known.available | after[..., None, None],
+        "action": np.where(known.played[..., None], known.action, np.int32(2)),
+    }
+    reward = np.where(known.played, known.reward, np.float32(1e4))
+    return dataclasses.replace(longer, **jax.device_put(garbage)), jax.device_put(reward)
 
 
 def only_agent(episodes: Episodes, agent: int) -> Episodes:

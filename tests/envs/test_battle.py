@@ -29,7 +29,7 @@ from emc.errors import UserError
 from emc.policies.scripted import play
 from tests.envs.battle_players import alternate_fire, hold_position
 from tests.envs.battle_twin import Soldier, half_second
-from tests.twins import WHOLE
+from tests.twins import WHOLE, quick
 
 # limit, actions, observation, state, features of an agent's unit, largest reward: measured on the real SMAC
 SMAC_SIZES = {
@@ -519,14 +519,14 @@ def test_battles_side_by_side_are_the_battles_one_by_one() -> None:
 def test_a_crowd_is_pushed_apart_alone_as_it_is_beside_others() -> None:
     env, _, step = compiled("2s3z")
     spots = jax.random.uniform(jax.random.key(7), (2, len(env.start), 2), minval=15.0, maxval=17.0)  # on top of one another
-    world, _ = jax.vmap(env.reset)(jax.random.split(jax.random.key(0)), spots)
+    world, _ = quick(jax.vmap(env.reset))(jax.random.split(jax.random.key(0)), spots)
     stop, keys = jnp.ones((2, env.spec.n_agents), jnp.int32), jax.random.split(jax.random.key(1))
     together, _ = jax.jit(jax.vmap(env.step))(world, stop, keys)
     for i in range(2):
-        alone, _ = step(jax.tree.map(lambda leaf, i=i: leaf[i], world), stop[i], keys[i])
-        assert np.max(np.abs(np.asarray(alone.forces.x - spots[i, :, 0]))) > 0.5
+        alone, _ = step(jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i], world), stop[i], keys[i])
+        assert np.max(np.abs(alone.forces.x - np.asarray(spots)[i, :, 0])) > 0.5
         for ours, theirs in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
-            np.testing.assert_allclose(np.asarray(ours, np.float64), np.asarray(theirs[i], np.float64), atol=1e-4)
+            np.testing.assert_allclose(np.asarray(ours, np.float64), np.asarray(theirs, np.float64)[i], atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["3m", "MMM2"])

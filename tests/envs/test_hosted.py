@@ -32,10 +32,11 @@ from emc.runs.jsonl import read_metrics
 from emc.runs.session import LOST, Interrupted, Silent, Status, loop_of, resume, start
 from emc.training.host_loop import play_hosted
 from emc.training.learner import actors_of, init_learner
-from emc.training.loop import Budget
+from emc.training.loop import Budget, Until
 from emc.training.rollout import play
 from emc.types import EnvSpec, HostTimestep
 from tests.envs.host_examples import Race
+from tests.twins import bits
 
 pytestmark = pytest.mark.usefixtures("warm_workers")
 EXAMPLES = "tests.envs.host_examples"
@@ -249,8 +250,18 @@ def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert (whole.path / "metrics.jsonl").read_text() == (half.path / "metrics.jsonl").read_text()
     shape = jax.eval_shape(loop_of(wanted).init)
     ours, theirs = (run.latest_checkpoint(shape).tree for run in (whole, half))
-    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        assert bool(jnp.all(one == other))
+    assert bits(ours) == bits(theirs)
+
+
+def test_the_loop_ends_with_the_first_iteration_that_has_enough_steps() -> None:
+    with contextlib.closing(loop_of(config(Hosted(f"{EXAMPLES}:Race")))) as program:
+        stepwise = program.init()
+        for iteration in range(2):  # of two episodes each, which have three to six steps
+            assert stepwise.env_steps < 13
+            stepwise = program.advance(stepwise, iteration, 1)
+        assert stepwise.env_steps >= 13
+        stopped = program.advance(program.init(), 0, 6, Until(furthest=13))
+    assert bits(stopped) == bits(stepwise)
 
 
 def test_several_seeds_are_refused() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 import pytest
 
 from emc.cli import main
@@ -35,12 +36,13 @@ def test_every_task_makes_an_environment_that_can_be_played(name: str) -> None:
     assert "\n" not in entry.description
     env, key = make_env(name), jax.random.key(0)
     world, shown = quick(env.reset)(key)
-    later = jax.eval_shape(env.step, world, shown.available.argmax(axis=1), key)  # what steps do is compared with twins, for each of them
+    action = np.asarray(shown.available).argmax(axis=1).astype(np.int32)
+    later = jax.eval_shape(env.step, world, action, key)  # what steps do is compared with twins, for each of them
     assert [leaf.shape for leaf in jax.tree.leaves(later)] == [leaf.shape for leaf in jax.tree.leaves((world, shown))]
     assert shown.obs.shape == (env.spec.n_agents, env.spec.obs_size)
     assert isinstance(env, HasMap) == bool(env.spec.map_shape[0])
     if isinstance(env, HasMap):
-        occupancy = env.occupancy(shown.state)
+        occupancy = quick(env.occupancy)(shown.state)
         assert occupancy.shape == env.spec.map_shape
         assert occupancy.sum() == env.spec.n_agents
 

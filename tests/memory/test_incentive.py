@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,10 +35,15 @@ def test_best_returns_stay_what_they_are_and_visits_and_wins_are_counted() -> No
     plain = dataclasses.replace(MEMORY, incentive=False)
     best = quick(lambda fresh: plain.observe(plain.init(jax.random.key(0), PLACES), fresh, GAMMA))(fresh)
     assert [remembered(state, place) for place in range(6)] == [remembered(best, place) for place in range(6)]
-    lanes = laid(fresh)
-    recalled = MEMORY.recall(state, lanes, GAMMA)[1]
-    assert recalled.prospect is not None
-    share, value = (np.asarray(lanes.by_episode(x)) for x in (recalled.prospect.share, recalled.prospect.value))
+
+    @quick
+    def prospects(state: Any, fresh: Any) -> tuple[jax.Array, jax.Array]:
+        lanes = laid(fresh)
+        prospect = MEMORY.recall(state, lanes, GAMMA)[1].prospect
+        assert prospect is not None
+        return lanes.by_episode(prospect.share), lanes.by_episode(prospect.value)
+
+    share, value = map(np.asarray, prospects(state, fresh))
     # Place 1 was visited three times, once in an episode that was won; place 2 once, in that one; place 3 in the other.
     np.testing.assert_allclose(share[0, :2], [1 / 3, 1.0])
     np.testing.assert_allclose(share[1, :3], [1 / 3, 1 / 3, 0.0])

@@ -20,6 +20,7 @@ from emc.runs.config import RunConfig
 from emc.training import learner
 from emc.training.loop import Budget
 from emc.training.rollout import play
+from tests.twins import bits
 
 
 def some_agents(method_name: str = "rode") -> policies.Kept:
@@ -34,16 +35,13 @@ def test_agents_come_back_as_they_were(tmp_path: Path, method: str) -> None:
     policies.save(tmp_path / "agents", kept)
     found = policies.load(tmp_path / "agents")
     assert dataclasses.replace(found, actors=kept.actors) == kept
-    before, after = jax.tree.leaves(kept.actors), jax.tree.leaves(found.actors)
-    assert len(before) == len(after) > 0
-    for one, other in zip(before, after, strict=True):
-        assert one.dtype == other.dtype
-        assert bool(jnp.all(one == other))
+    assert bits(found.actors) == bits(kept.actors)
+    assert jax.tree.leaves(found.actors)
 
 
 def test_weights_that_are_not_finite_or_belong_to_others_are_refused(tmp_path: Path) -> None:
     kept = some_agents("vdn")
-    broken = dataclasses.replace(kept, actors=jax.tree.map(lambda x: x.at[0].set(jnp.nan), kept.actors))
+    broken = dataclasses.replace(kept, actors=jax.tree.map(lambda x: jax.device_put(np.full(x.shape, np.nan, x.dtype)), kept.actors))
     policies.save(tmp_path / "broken", broken)
     with pytest.raises(CheckpointError, match="not a finite number"):
         policies.load(tmp_path / "broken")

@@ -17,7 +17,7 @@ from emc.types import bytes_of
 
 def test_a_plan_counts_the_arrays_that_are_made() -> None:
     method, env = make_method("emc-vdn"), make_env("gridworld")
-    needed, state = plan(method, env, Budget(), 1), init(method, env, 0)
+    needed, state = plan(method, env, Budget(), 1), init(method, env.spec, 0)
     assert needed.replay == bytes_of(state.replay)
     assert needed.networks == bytes_of((state.learner.values, state.learner.policy, state.learner.curiosity))
     assert needed.peak > needed.replay + needed.memory + needed.networks
