@@ -6,7 +6,7 @@
 A step is one joint action with observations, states and masks. Both games are played by `vmap` with random available actions inside one
 compiled loop for fifty steps from their beginning. SMAX's own `step` prepares a new episode each time; the ratio without
 that (`step_env`) is measured too. Bytes are compared with the same arrays in 32-bit floats. Two versions of emc are measured in turns, each
-five times in a process of its own, by processor time; the fastest of each counts.
+three times in a process of its own, by processor time; the fastest of each counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from emc.training.replay import Replay
 from emc.types import bytes_of
 
 STEPS = 50
-COMPARED, COUNTS, TURNS = ("3m", "2s3z", "3s5z_vs_3s6z", "MMM2", "corridor"), (1, 32, 256), 5
+COMPARED, COUNTS, TURNS = ("3m", "2s3z", "3s5z_vs_3s6z", "MMM2", "corridor"), (1, 32, 256), 3
 HERE = Path(__file__).parents[1]
 
 

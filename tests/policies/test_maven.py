@@ -54,7 +54,7 @@ KEY = jax.random.key(3)
 
 def with_latent(batch: Episodes, latent: Any) -> Episodes:
     """The same episodes as if they had been played under given latents."""
-    return dataclasses.replace(batch, choice=jnp.where(batch.played, jnp.asarray(latent, jnp.int8)[:, None], jnp.int8(0)))
+    return dataclasses.replace(batch, choice=jax.device_put((np.asarray(batch.played) * np.asarray(latent)[:, None]).astype(np.int8)))
 
 
 BATCH = with_latent(random_episodes(0, [4, 2, 3], cut=[True, False, True]), LATENT)

@@ -84,7 +84,7 @@ def with_roles(episodes: Episodes, seed: int = 0) -> Episodes:
     """The same episodes with roles chosen every few steps, zero on padding."""
     rng, shape = np.random.default_rng(seed), np.shape(episodes.action)
     chosen = rng.integers(0, 3, (shape[0], -(-shape[1] // INTERVAL), shape[2])).repeat(INTERVAL, axis=1)[:, : shape[1]]
-    return dataclasses.replace(episodes, choice=jnp.asarray(chosen * np.asarray(episodes.played)[..., None], jnp.int8))
+    return dataclasses.replace(episodes, choice=jax.device_put((chosen * np.asarray(episodes.played)[..., None]).astype(np.int8)))
 
 
 BATCH = with_roles(random_episodes(0, LENGTHS, CUT, SPEC))

@@ -25,13 +25,14 @@ SPEC = EnvSpec(
     n_agents=2, n_actions=6, obs_size=4, state_size=9, episode_limit=10, unit_size=3, idle_actions=(4,), move_actions=(0, 1, 2, 3)
 )
 LAYOUTS = {"few lanes": (3, 16, 0), "one lane, small blocks, and more padding": (1, 5, 13)}  # lanes, moments of a block, padding
-ALSO = {"a lane for each, all of them in one block": (7, 128, 0)}  # as on an accelerator
+ALSO = {"a lane for each, all of them in one block": (7, 128, 0)}  # as on an accelerator, for what has most parts
+MOST = {"rode with qplex-global", "emc-qplex, starcraft"}
 FIRST = {
     "qtran with qplex-emu",
     "maven with qplex-counts",
     "rode with qplex-global",
     "emc-qplex, starcraft",
-}  # what most is different in: in all layouts
+}  # what most is different in
 
 
 def small(method: Method) -> Method:
@@ -119,7 +120,7 @@ def test_every_part_learns_the_same_however_a_batch_is_laid_out(name: str) -> No
     batch = batch_for(method)
     before = start(method, batch)
     found = {}
-    for layout, (lanes, block, padding) in (LAYOUTS | (ALSO if name in FIRST else {})).items():
+    for layout, (lanes, block, padding) in (LAYOUTS | (ALSO if name in MOST else {})).items():
         after, lesson = learn(dataclasses.replace(method, lanes=lanes, block=block), before, stretched(batch, padding))
         assert lesson.bonus.shape == (7, 10 + padding)
         assert not np.any(np.asarray(lesson.bonus)[:, 10:])
@@ -134,5 +135,5 @@ def test_every_part_learns_the_same_however_a_batch_is_laid_out(name: str) -> No
 
 def test_no_part_of_any_method_is_left_out() -> None:
     every = [small(entry.method) for entry in METHODS.values()] + [small(STARCRAFT[name].method) for name in ("emc-qmix", "emc-qplex")]
-    assert set(CHOSEN) >= FIRST
+    assert set(CHOSEN) >= FIRST >= MOST
     assert {part for method in every for part in parts(method)} == {part for method in CHOSEN.values() for part in parts(method)}
