@@ -86,6 +86,10 @@ def test_speeds_that_are_named_are_those_that_were_measured() -> None:
             for name in ("3m", "2s3z", "MMM2", "corridor")
         ]
         assert f"| {title} | {' | '.join(cells)} |" in page
+    before = json.loads((MEASURED / "battles-before.json").read_text())
+    for count in ("one battle", "32 side by side", "256 side by side"):
+        times = [f"{before[f'{name}, {count}: times as fast']:.2f}" for name in ("3m", "2s3z", "3s5z_vs_3s6z", "MMM2", "corridor")]
+        assert f"| {count} | {' | '.join(times)} |" in page
     update = json.loads((MEASURED / "update.json").read_text())
     sizes = ("gridworld", "3m", "2s3z", "3s_vs_5z", "MMM2", "27m_vs_30m", "corridor")
     shares = [f"{update[f'{size}: share of SGEMM peak, on played moments']:.2f}" for size in sizes]
