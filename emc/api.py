@@ -258,7 +258,7 @@ class LoadedPolicy:
         if only is not None:
             mask = np.asarray(only, bool)
             carry, previous = jax.tree.map(
-                lambda new, old: np.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+                lambda new, old: jnp.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old),
                 (carry, previous),
                 (self._carry, self._previous),
             )

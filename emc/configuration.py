@@ -93,10 +93,8 @@ def configured(command: str, what: str, words: Sequence[str]) -> tuple[RunConfig
     named, rest = parse_known(f"emc {command}", Named, words, about, Shared)
     method = _method(named, rest)
     env = make_env(named.env)
-    flags = dataclasses.make_dataclass(
-        "Flags",
-        [("where", Annotated[Where, FLAT]), ("budget", Annotated[Budget, FLAT]), ("env", type(env)), ("method", Annotated[Method, FLAT])],
-        frozen=True,
+    flags = _flags(
+        ("where", Annotated[Where, FLAT]), ("budget", Annotated[Budget, FLAT]), ("env", type(env)), ("method", Annotated[Method, FLAT])
     )
     usual = flags(Where(), budget_of(task(named.env)), env, method)
     prog = f"emc {command} {named.method} {named.env}"
@@ -115,6 +113,12 @@ def configured(command: str, what: str, words: Sequence[str]) -> tuple[RunConfig
     )
 
 
+@functools.lru_cache(256)
+def _flags(*fields: tuple[str, Any]) -> type[Any]:
+    """A record of records; the parser remembers what it has read of a class."""
+    return dataclasses.make_dataclass("Flags", fields, frozen=True)
+
+
 def _with_named_flags(prog: str, usual: Any, words: Sequence[str]) -> Any:
     """The usual with other steps, seeds, or fields of the parts that the words name; None where more is said.
 
@@ -123,15 +127,8 @@ def _with_named_flags(prog: str, usual: Any, words: Sequence[str]) -> Any:
     named = {word[2:].partition(".")[0] for word in words if word.startswith("--") and "." in word}
     parts = {name: part for name, part in vars(usual.method).items() if name in named and dataclasses.is_dataclass(part)}
     env = {"env": usual.env} if "env" in named else {}
-    some = dataclasses.make_dataclass(
-        "Flags",
-        [
-            ("where", Annotated[Where, FLAT]),
-            ("budget", Annotated[Budget, FLAT]),
-            *((name, type(value)) for name, value in (env | parts).items()),
-        ],
-        frozen=True,
-    )
+    fields = ((name, type(value)) for name, value in (env | parts).items())
+    some = _flags(("where", Annotated[Where, FLAT]), ("budget", Annotated[Budget, FLAT]), *fields)
     try:
         given, others = parse_some(prog, some, words, some(usual.where, usual.budget, *env.values(), *parts.values()))
         if others:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from emc.memory import index
 from emc.types import bytes_of
+from tests.twins import WHOLE
 
 AXES = 4
 N = 64  # keys per call, so that every test shares a few compilations
@@ -327,7 +328,7 @@ def test_inside_a_donated_loop_the_table_is_written_in_place(tables: int):
 
 def test_random_keys_fill_half_the_table_before_one_in_a_thousand_is_evicted():
     keys = np.random.default_rng(0).normal(size=(50_000, AXES)).astype(np.float32)
-    filled = jax.jit(lambda table, keys: index.insert(table, keys, keys[:, 0], jnp.ones(len(keys), bool), 1e-4))
+    filled = jax.jit(lambda table, keys: index.insert(table, keys, keys[:, 0], jnp.ones(len(keys), bool), 1e-4), compiler_options=WHOLE)
     table = filled(index.empty(100_000, AXES), keys)
     assert int(table.evictions) < 1e-3 * len(keys)
     table = filled(table, -keys)
