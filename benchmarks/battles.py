@@ -100,6 +100,8 @@ def processor_time(name: str, count: int) -> float:
 
 def in_process(name: str, count: int, code: Path) -> float:
     """The same with a given version of emc."""
+    if not (code / "emc" / "__init__.py").is_file():
+        raise SystemExit(f"{code} is no checkout of emc")
     words = [sys.executable, __file__, "--once", name, str(count)]
     done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(code)}, stdout=subprocess.PIPE, text=True, check=True)
     return float(json.loads(done.stdout.splitlines()[-1]))

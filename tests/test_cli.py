@@ -302,3 +302,9 @@ def test_what_is_parsed_quickly_means_the_same(first: str, rest: str, monkeypatc
     quickly = answer()
     monkeypatch.setattr(configuration, "_with_named_flags", lambda *_: None)
     assert answer() == quickly
+
+
+def test_flags_of_single_parts_need_no_parser_of_a_whole_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configuration, "parse", lambda *_: pytest.fail("everything was parsed"))
+    config, *_ = configured("train", "Train", ["vdn", "gridworld", "--steps", "7000", "--policy.hidden", "8", "--env.slip", "0.3"])
+    assert (config.budget.steps, config.method.policy.hidden, vars(config.env)["slip"]) == (7_000, 8, 0.3)

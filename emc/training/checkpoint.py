@@ -162,13 +162,13 @@ def unpack(directory: Path, name: str, like: Any, file: Any) -> Any:
         raise CheckpointError(f"{directory}: array {name!a} is stored in another form than {DESCRIPTION} says. Use another checkpoint.")
     array: np.ndarray[Any, Any] = file.get_tensor(name)
     if is_key(like):
-        return jax.random.wrap_key_data(jax.device_put(array), impl=key_impl(like))
+        return jax.random.wrap_key_data(jax.device_put(array, may_alias=False), impl=key_impl(like))
     if np.dtype(like.dtype) == np.bool_:
         array = np.unpackbits(array, count=math.prod(like.shape)).view(np.bool_).reshape(like.shape)
     elif array.dtype != like.dtype:
         array = array.view(like.dtype) if np.dtype(like.dtype).name not in CODES else array.astype(like.dtype)
-    # not jnp.asarray, which compiles a program for every shape
-    return array if isinstance(like, np.ndarray | np.generic) else jax.device_put(array)
+    # Not jnp.asarray, which compiles a program for every shape; and a copy, because memory of NumPy's cannot be donated.
+    return array if isinstance(like, np.ndarray | np.generic) else jax.device_put(array, may_alias=False)
 
 
 def key_impl(like: Any) -> Any:

@@ -49,7 +49,7 @@ class HostProgram:
 
     def init(self) -> TrainState:
         """The state before the first step."""
-        return compiled_init(self.method, self.env.spec, jnp.int32(self.seed))
+        return compiled_init(self.method, self.env.spec)(jnp.int32(self.seed))
 
     def advance(self, state: TrainState, iteration: int, iterations: int, until: Until = NEVER) -> TrainState:
         """Run whole iterations; `state` is consumed."""

@@ -85,13 +85,16 @@ def init(method: Method, spec: EnvSpec, seed: int | Int[Array, ""]) -> TrainStat
     return TrainState(learner, replay, jnp.zeros((), jnp.int32), key, test_key, _blank_tally(_measured(method, spec)), blank_maps(spec))
 
 
-compiled_init = jax.jit(init, static_argnums=(0, 1))  # traced once, for `shapes` and for the run that comes after
+@functools.lru_cache(maxsize=8)  # what JAX keeps of a trace, megabytes of it, goes with the function
+def compiled_init(method: Method, spec: EnvSpec) -> Callable[[Int[Array, ""]], TrainState]:
+    """The same of a seed, traced once: for `shapes` and for the run that comes after."""
+    return jax.jit(functools.partial(init, method, spec))
 
 
 @functools.lru_cache(maxsize=64)
 def shapes(method: Method, spec: EnvSpec, seeds: int = 1) -> TrainState:
     """The shapes of what `init` makes, which tell what a run needs and what its checkpoints hold; whoever looks at many runs asks often."""
-    one = jax.eval_shape(functools.partial(compiled_init, method, spec), jnp.int32(0))
+    one = jax.eval_shape(compiled_init(method, spec), jnp.int32(0))
     return one if seeds == 1 else jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), one)
 
 
@@ -102,7 +105,7 @@ def _measured(method: Method, spec: EnvSpec) -> tuple[str, ...]:
     def once() -> Lesson:
         key = jax.random.key(0)
         learner, replay = init_learner(method, spec, key), Replay.empty(spec, method.replay_episodes, method.policy.blank_choice(spec))
-        return _learn(method, learner, replay, key, jnp.zeros((), jnp.int32))[2]
+        return _compiled_learn(method)(learner, replay, key, jnp.zeros((), jnp.int32))[2]
 
     return tuple(jax.eval_shape(once).metrics)
 
@@ -218,14 +221,20 @@ def absorb(
     state = TrainState(learner, replay, env_steps, state.key, state.test_key, tally, maps)
 
     def update(u: Int[Array, ""], state: TrainState) -> TrainState:
-        learner, replay, lesson, batch = _learn(method, state.learner, state.replay, jax.random.fold_in(learn_key, u), state.env_steps)
+        key = jax.random.fold_in(learn_key, u)
+        learner, replay, lesson, batch = _compiled_learn(method)(state.learner, state.replay, key, state.env_steps)
         tally, maps = _add_metrics(state.tally, lesson.metrics), _add_bonus(env, state.maps, batch, lesson)
         return dataclasses.replace(state, learner=learner, replay=replay, tally=tally, maps=maps)
 
     return jax.lax.fori_loop(0, updates, update, state)
 
 
-@functools.partial(jax.jit, static_argnums=0)  # so that it is traced once, though the loop comes to it after `_measured`
+@functools.lru_cache(maxsize=8)
+def _compiled_learn(method: Method) -> Callable[..., tuple[LearnerState, Replay, Lesson, Lanes]]:
+    """Traced once, though the loop comes to it after `_measured`."""
+    return jax.jit(functools.partial(_learn, method))
+
+
 def _learn(
     method: Method, learner: LearnerState, replay: Replay, key: PRNGKeyArray, env_steps: Int[Array, ""]
 ) -> tuple[LearnerState, Replay, Lesson, Lanes]:
@@ -349,7 +358,7 @@ def _compiled(method: Method, parallel_envs: int, test_episodes: int, many: bool
         return evaluate(method, env, learner, jax.random.fold_in(key, evaluation), test_episodes)
 
     across = jax.vmap if many else lambda function, in_axes: function
-    start = across(lambda env, seed: compiled_init(method, env.spec, seed), in_axes=(None, 0))
+    start = across(lambda env, seed: compiled_init(method, env.spec)(seed), in_axes=(None, 0))
     go_on = across(functools.partial(advance, method, parallel_envs), in_axes=(None, 0, None, None, None))
     tests = (jax.jit(across(functools.partial(test, one), in_axes=(None, 0, None))) for one in (evaluate, evaluate_beside))
     return jax.jit(start), jax.jit(go_on, donate_argnums=1), *tests
