@@ -518,11 +518,12 @@ def test_battles_side_by_side_are_the_battles_one_by_one() -> None:
 
 def test_a_crowd_is_pushed_apart_alone_as_it_is_beside_others() -> None:
     env, _, step = compiled("2s3z")
-    spots = jax.random.uniform(jax.random.key(7), (2, len(env.start), 2), minval=15.0, maxval=17.0)  # on top of one another
-    world, _ = quick(jax.vmap(env.reset))(jax.random.split(jax.random.key(0)), spots)
-    stop, keys = jnp.ones((2, env.spec.n_agents), jnp.int32), jax.random.split(jax.random.key(1))
+    n = 4
+    spots = jax.random.uniform(jax.random.key(7), (n, len(env.start), 2), minval=15.9, maxval=16.1)  # fewer passes would not part them
+    world, _ = quick(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), n), spots)
+    stop, keys = jnp.ones((n, env.spec.n_agents), jnp.int32), jax.random.split(jax.random.key(1), n)
     together, _ = jax.jit(jax.vmap(env.step))(world, stop, keys)
-    for i in range(2):
+    for i in range(n):
         alone, _ = step(jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i], world), stop[i], keys[i])
         assert np.max(np.abs(alone.forces.x - np.asarray(spots)[i, :, 0])) > 0.5
         for ours, theirs in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
