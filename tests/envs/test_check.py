@@ -211,7 +211,7 @@ def test_an_episode_that_cannot_be_repeated_is_remarked_in_a_host_and_does_not_c
     ],
 )
 def test_a_host_that_cannot_be_played_is_a_broken_promise(name: str, words: str, reason: str) -> None:
-    timeout = 5.0 if "hang" in words else 3600.0
+    timeout = 2.0 if "hang" in words else 3600.0
     (finding,) = [one for one in check(Hosted(f"tests.envs.host_examples:{name}", words, timeout=timeout)) if not one.kept]
     assert finding.promise == "random episodes can be played"
     assert reason in finding.detail

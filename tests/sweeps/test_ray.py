@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 SMALL = (
     "--steps 6000 --evaluate-every 1000 --test-episodes 2 --policy.hidden 4 --batch-episodes 2 --replay-episodes 8 --env.episode-limit 12"
 )
-RUNS = 6
+RUNS = 5
 STORE = 100 * 2**20
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra 'ray' is not installed")
