@@ -29,7 +29,7 @@ MANY = 6  # seeds of each, from which on no difference seen is taken as none
 
 def wins(panel: str, *arms: str, bar: float = WIN) -> Judge:
     """Every one of these methods wins."""
-    return all_of(*(_median(panel, arm, lambda median: median >= bar) for arm in arms))
+    return all_of(*(_median(panel, arm, lambda median: median >= bar, bar) for arm in arms))
 
 
 def fails(panel: str, *arms: str, bar: float = LOSS) -> Judge:
@@ -37,13 +37,13 @@ def fails(panel: str, *arms: str, bar: float = LOSS) -> Judge:
     return all_of(*(_median(panel, arm, lambda median: median <= bar) for arm in arms))
 
 
-def _median(panel: str, arm: str, accepted: Callable[[float], bool]) -> Judge:
+def _median(panel: str, arm: str, accepted: Callable[[float], bool], won: float = WIN) -> Judge:
     def judge(evidence: Evidence) -> Verdict:
         sample = evidence.sample(panel, arm)
         if sample is None or len(sample.complete) < SEEDS:
             return lacking(panel, arm, sample)
         good = accepted(float(np.median(sample.finals)))
-        return Verdict(VerdictKind.HOLDS if good else VerdictKind.FAILS, ((panel, f"{arm} {described(sample)}"),))
+        return Verdict(VerdictKind.HOLDS if good else VerdictKind.FAILS, ((panel, f"{arm} {described(sample, won)}"),))
 
     return judge
 
@@ -152,12 +152,12 @@ def _combined(judges: Sequence[Judge], order: Sequence[VerdictKind]) -> Judge:
     return judge
 
 
-def described(sample: Sample) -> str:
-    """The score at the end in a few numbers; when the end was, because to fail by then is not to fail for good."""
+def described(sample: Sample, won: float = WIN) -> str:
+    """The score at the end, and on how many seeds it counts as won; when the end was, because to fail by then is not to fail for good."""
     middle, low, high = quartiles(sample.finals)
-    solved, asked = int(np.sum(sample.finals >= WIN)), len(sample.panel.seeds)
+    solved, asked = int(np.sum(sample.finals >= won)), len(sample.panel.seeds)
     seeds = f"{len(sample.finals)}" if len(sample.finals) == asked else f"{len(sample.finals)} (of {asked})"
-    return f"{middle:.2f} [{low:.2f}, {high:.2f}] at {steps_in_words(sample.panel.steps)}, {solved} of {seeds} seeds at {WIN:g} or more"
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}] at {steps_in_words(sample.panel.steps)}, {solved} of {seeds} seeds at {won:.3g} or more"
 
 
 def lacking(panel: str, arm: str, sample: Sample | None) -> Verdict:

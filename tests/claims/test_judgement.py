@@ -57,6 +57,12 @@ def test_winning_and_failing_go_by_the_median_of_three_seeds(ends: Sequence[floa
     assert kind(fails("grid", "vdn")(found)) is failed
 
 
+def test_a_task_with_a_lower_bar_is_won_there_and_says_so() -> None:
+    verdict = wins("grid", "vdn", bar=0.837)(evidence(vdn=(0.8, 0.84, 0.86)))
+    assert kind(verdict) is HOLDS
+    assert "2 of 3 seeds at 0.837 or more" in verdict.facts[0][1]
+
+
 def test_seeds_that_have_not_got_to_the_end_do_not_count() -> None:
     panel = Panel("grid", (), STEPS, (1, 2, 3))
     short = sample("vdn", (1.0, 1.0, 1.0), panel, until=STEPS - 2_000)
