@@ -12,7 +12,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-import scipy.stats
+import scipy  # its statistics are imported when they are asked for
 
 from emc import statistics as s
 from emc.envs import TASKS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,8 @@ from emc.claims.evidence import Evidence, Sample
 from emc.envs.base import HasMap
 from emc.report.aggregate import plot_iqm_bars, plot_profiles
 from emc.report.ceilings import different, draw_ceilings
-from emc.report.curves import draw_band, group_runs, middle_half, plot_diagnostics, read_lines
-from emc.report.figures import LIGHT, Look, Theme, legend_below, looks_of, mark, new_figure, style
+from emc.report.curves import draw_band, group_runs, middle_half, plot_diagnostics, read_lines, running_mean
+from emc.report.figures import LIGHT, LOOKS, Look, Theme, legend_below, looks_of, mark, new_figure, style
 from emc.report.heatmaps import phases, plot_maps, plot_visit_shares, read_maps
 
 if TYPE_CHECKING:
@@ -20,10 +21,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_COLUMNS = 3
+MOST_POINTS = 60  # of a line: where there are more tests, each point is the mean of some, or lines hide one another
+MOST_VARIANTS = 2  # of a method in one figure that dashes can tell apart
 
 
 def plot_panels(evidence: Evidence, theme: Theme = LIGHT) -> Figure:
-    """Median and middle half over seeds of every method, one panel per task that has any; a line is pale where some seeds ended."""
+    """Median and middle half over seeds of every method, one panel per task that has any; a line is pale where some seeds ended.
+
+    Of many tests each seed's running mean is drawn, and the axis says over how many.
+    """
     panels = [(title, [*arms.values()]) for title, arms in evidence.samples.items() if any(sample.curves for sample in arms.values())]
     columns = min(MOST_COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
@@ -43,18 +49,23 @@ def plot_panels(evidence: Evidence, theme: Theme = LIGHT) -> Figure:
 
 
 def _looks(evidence: Evidence, theme: Theme) -> dict[str, Look]:
-    """A look for each arm, that of its method, varied where several arms are of one method."""
+    """A look for each arm: that of its method, with other dashes where two arms are of one method; where more are, colours of their own."""
     methods = {sample.arm.name: sample.method_name for sample in evidence}
-    return dict(zip(methods, looks_of([*methods.values()], theme), strict=True))
+    names = [*methods.values()]
+    if max(map(names.count, names)) > MOST_VARIANTS:
+        names = [name for name, _ in zip(itertools.cycle(LOOKS), names, strict=False)]
+    return dict(zip(methods, looks_of(names, theme), strict=True))
 
 
 def _draw_panel(axes: Axes, samples: Sequence[Sample], looks: dict[str, Look], theme: Theme, title: str) -> None:
     drawn = [sample for sample in samples if sample.curves]
     own = [looks[sample.arm.name] for sample in drawn]
-    lines = [draw_band(axes, middle_half(sample.curves), look, sample.arm.name, 1.5) for sample, look in zip(drawn, own, strict=True)]
-    mark(lines, own)
+    window = -(-max(len(curve.steps) for sample in drawn for curve in sample.curves) // MOST_POINTS)
+    bands = [middle_half([running_mean(curve, window) for curve in sample.curves]) for sample in drawn]
+    mark([draw_band(axes, band, look, sample.arm.name, 1.5) for band, look, sample in zip(bands, own, drawn, strict=True)], own)
     winnable = samples[0].config.env.spec.winnable
-    style(axes, theme, title, "test win rate" if winnable else "test return")
+    means = f", mean of {window} tests" if window > 1 else ""
+    style(axes, theme, title, f"test {'win rate' if winnable else 'return'}{means}")
     if winnable:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.set_ylim(-0.03, 1.03)

@@ -663,7 +663,7 @@ def test_the_time_limit_ends_the_episode_as_a_defeat() -> None:
     assert (bool(now.terminated), bool(now.truncated), bool(now.won)) == (True, False, False)
 
 
-def won(env: Battle, script: Callable[..., Any], episodes: int = 48) -> float:
+def won(env: Battle, script: Callable[..., Any], episodes: int = 32) -> float:
     battles = jax.jit(lambda key: play(env, script, episodes, key).won, compiler_options=WHOLE)
     return float(jnp.mean(battles(jax.random.key(7))))
 

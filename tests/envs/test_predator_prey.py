@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -55,13 +55,18 @@ def places(env: PredatorPrey, cells: Any) -> list[Cell | None]:
 
 def play(world: World, actions: list[int], when: Callable[[Chance], bool] = lambda chance: True) -> tuple[list[Any], list[Any], Timestep]:
     """Where everyone is after one step of the default game, with the first key whose draws satisfy `when`."""
-    seed = next(seed for seed in range(len(CHANCES.choice)) if when(jax.tree.map(lambda draw: draw[seed], CHANCES)))  # noqa: B023
+    seed = next(seed for seed in range(len(chances().choice)) if when(jax.tree.map(lambda draw: draw[seed], chances())))  # noqa: B023
     world, shown, _ = jax.device_get(step(ENV, world, np.array(actions + [STAY] * (8 - len(actions))), KEYS[seed]))
     return places(ENV, world.predators), places(ENV, world.prey), shown
 
 
 KEYS = jax.random.split(jax.random.key(0), 20_000)
-CHANCES = jax.device_get(jax.jit(jax.vmap(ENV.chance))(KEYS))
+
+
+@cache
+def chances() -> Chance:
+    """What each of the keys draws."""
+    return jax.device_get(jax.jit(jax.vmap(ENV.chance))(KEYS))
 
 
 @pytest.mark.parametrize(
@@ -297,14 +302,14 @@ def test_a_prey_with_no_free_cell_beside_it_rests() -> None:
 
 def test_the_orders_are_fresh_uniform_permutations() -> None:
     n = len(KEYS)
-    for turn in (CHANCES.predator_turn, CHANCES.prey_turn):
+    for turn in (chances().predator_turn, chances().prey_turn):
         assert (np.sort(turn, axis=1) == np.arange(8)).all()
         for who in range(8):
             counts = np.bincount(turn[:, who], minlength=8)
             assert ((counts - n / 8) ** 2 / (n / 8)).sum() < 29.9  # chi-squared with 7 degrees of freedom, p = 1e-4
-    together = (CHANCES.predator_turn[:, 0] < CHANCES.predator_turn[:, 1]) == (CHANCES.prey_turn[:, 0] < CHANCES.prey_turn[:, 1])
+    together = (chances().predator_turn[:, 0] < chances().predator_turn[:, 1]) == (chances().prey_turn[:, 0] < chances().prey_turn[:, 1])
     assert abs(together.mean() - 0.5) < 4 * 0.5 / math.sqrt(n)
-    first = CHANCES.choice[CHANCES.prey_turn == 0]
+    first = chances().choice[chances().prey_turn == 0]
     assert abs(first.mean() - 0.5) < 4 / math.sqrt(12 * n), "where a prey goes does not depend on when it moves"
 
 
