@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,24 +15,33 @@ from emc.report.curves import Curve
 STEPS = 10_000
 
 
-def drawn(arms: dict[str, str], tests: int) -> tuple[set[str], str]:
-    """The colours of the lines of some arms, given with their methods, and what stands at the axis."""
+def drawn(arms: dict[str, str], tests: int) -> tuple[list[Any], str]:
+    """The lines of some arms, given with their methods, whose tests are lost and won in turn, and what stands at the axis."""
     panel = Panel("grid", tuple(Arm(f"{method} gridworld", name) for name, method in arms.items()), STEPS, (1, 2))
-    steps, values = np.linspace(1.0, STEPS, tests), np.linspace(0.0, 1.0, tests)
+    steps, values = np.linspace(1.0, STEPS, tests), np.arange(tests) % 2.0
     curves = tuple(Curve(seed, steps, values, 30 * tests) for seed in (1, 2))
     samples = {arm.name: Sample(arm, panel, configure([arms[arm.name], "gridworld"]), curves, {}) for arm in panel.arms}
     (axes,) = plot_panels(Evidence(Claim("a claim", "5.1", (panel,), (panel,), ()), "small", {"grid": samples})).axes
     lines = [line for line in axes.lines if not line.get_label().startswith("_")]
     assert [line.get_label() for line in lines] == [*arms]
-    return {line.get_color() for line in lines}, axes.get_ylabel()
+    return lines, axes.get_ylabel()
 
 
-@pytest.mark.parametrize(("tests", "label"), [(MOST_POINTS, "test win rate"), (MOST_POINTS + 1, "test win rate, mean of 2 tests")])
-def test_of_many_tests_means_are_drawn_and_said_to_be(tests: int, label: str) -> None:
-    assert drawn({"vdn": "vdn"}, tests)[1] == label
+@pytest.mark.parametrize(
+    ("tests", "label", "heights"),
+    [(MOST_POINTS, "test win rate", {0.0, 1.0}), (MOST_POINTS + 1, "test win rate, mean of 2 tests", {0.5})],
+)
+def test_of_many_tests_means_are_drawn_and_said_to_be(tests: int, label: str, heights: set[float]) -> None:
+    (line,), said = drawn({"vdn": "vdn"}, tests)
+    assert said == label
+    assert {*line.get_ydata()[:-1]} == heights  # the last has no neighbour
+
+
+def colours(arms: dict[str, str]) -> set[str]:
+    return {line.get_color() for line in drawn(arms, 3)[0]}
 
 
 def test_arms_of_one_method_have_its_colour_until_they_are_too_many() -> None:
     names = ("one", "two", "three", "four")
-    assert len(drawn(dict.fromkeys(names[:2], "vdn"), 3)[0]) == 1
-    assert len(drawn(dict.fromkeys(names, "vdn"), 3)[0]) == 4
+    assert len(colours(dict.fromkeys(names[:2], "vdn"))) == 1
+    assert len(colours(dict.fromkeys(names, "vdn"))) == 4
