@@ -6,8 +6,9 @@ EXTRAS := $(VENV)/.extras
 BROWSER := $(VENV)/.browser
 BIN := $(VENV)/bin
 
-# Two test processes with one XLA thread each are faster than one with two, if neither runs out of tests before the other; compiled programs are kept
-# between test runs, and so are test files as pytest rewrites them, whatever the environment says of bytecode.
+# Processes with one XLA thread each are faster than one with several, if none runs out of tests before the others; on two cores a third one works
+# while tests of clusters and of what hangs wait. Compiled programs are kept between test runs, and so are test files as pytest rewrites them,
+# whatever the environment says of bytecode.
 TEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 JAX_COMPILATION_CACHE_DIR="$${JAX_COMPILATION_CACHE_DIR:-$(CURDIR)/$(VENV)/jax-cache}" JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2
 # Most tests spend most of their time in the compiler, and only what is computed counts; tests/conftest.py says which do not.
 ONE_THREAD := --xla_cpu_multi_thread_eigen=false
@@ -16,7 +17,7 @@ ONE_THREAD := --xla_cpu_multi_thread_eigen=false
 LOOPS_AS_THEY_ARE := --xla_disable_hlo_passes=simplify-while-loops,while-loop-invariant-code-motion,while-loop-constant-sinking
 QUICKLY := $(ONE_THREAD) --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false \
 	--xla_cpu_parallel_codegen_split_count=1 $(LOOPS_AS_THEY_ARE)
-WORKERS ?= 2
+WORKERS ?= 3
 TESTS = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 PYTEST_ARGS ?=
 

@@ -34,6 +34,7 @@ from emc.runs.trust import Trusted
 from emc.statistics import final
 from emc.training.learner import tested
 from emc.training.loop import Budget
+from emc.training.rollout import begin
 
 if TYPE_CHECKING:
     import pandas
@@ -228,9 +229,6 @@ class LoadedPolicy:
         self.actors, self.env, self.spec, self.seed = actors, env, env.spec, seed
         self.step, self.warnings = step, warnings  # of training, and a line for each newer checkpoint that could not be used
         self._key = jax.random.key(seed)
-        self._begin = jax.jit(jax.vmap(lambda state, key: actors.policy.begin(actors.net, actors.state, state, key, env.spec)))
-        self._step = jax.jit(jax.vmap(act_greedily, in_axes=(None, 0, 0, 0, 0, 0)))
-        self._values = jax.jit(jax.vmap(values_of, in_axes=(None, 0, 0, 0, 0, 0)))
         self._carry: Any = None
         self._acted = False
         if not actors.policy.reads_first_state:
@@ -254,7 +252,7 @@ class LoadedPolicy:
             wanted = (size, self.spec.state_size) if size > 1 else (self.spec.state_size,)
             raise UserError(f"state has shape {first.shape}, this policy expects {wanted}")
         first = first.reshape(size, self.spec.state_size)
-        carry, previous = self._begin(first, self._keys(size)), np.full((size, self.spec.n_agents), -1, np.int32)
+        carry, previous = _begin(self.actors, self.spec, first, self._keys(size)), np.full((size, self.spec.n_agents), -1, np.int32)
         if only is not None:
             mask = np.asarray(only, bool)
             carry, previous = jax.tree.map(
@@ -268,7 +266,7 @@ class LoadedPolicy:
         """The joint action for observations `[agents, size]` and availability `[agents, actions]`; for many episodes at once both have an
         axis of episodes before these, and so has the answer."""
         seen = self._seen(obs, available)
-        self._carry, self._previous = self._step(self.actors, self._carry, *seen, self._previous, self._keys(len(self._previous)))
+        self._carry, self._previous = _act(self.actors, self._carry, *seen, self._previous, self._keys(len(self._previous)))
         self._acted = True
         action = np.asarray(self._previous)
         return action if np.ndim(obs) == 3 else action[0]
@@ -277,7 +275,7 @@ class LoadedPolicy:
         """What the agents expect of each action at this moment, `[agents, actions]`; asking is not acting, and changes nothing."""
         seen = self._seen(obs, available)
         keys = jax.random.split(self._key, len(self._previous))
-        found = np.asarray(self._values(self.actors, self._carry, *seen, self._previous, keys))
+        found = np.asarray(_values(self.actors, self._carry, *seen, self._previous, keys))
         return found if np.ndim(obs) == 3 else found[0]
 
     def _seen(self, obs: Any, available: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -305,10 +303,16 @@ class LoadedPolicy:
         return jax.random.split(key, count)
 
 
+# Compiled once for all policies of the same form.
+_begin = jax.jit(begin, static_argnums=1)
+_act = jax.jit(jax.vmap(act_greedily, in_axes=(None, 0, 0, 0, 0, 0)))
+_values = jax.jit(jax.vmap(values_of, in_axes=(None, 0, 0, 0, 0, 0)))
+
+
 def shipped(task: str) -> LoadedPolicy:
     """The trained agents that come with the package for a task: `emc.shipped("gridworld")`."""
     kept = policies.load_shipped(task)
-    return LoadedPolicy(jax.tree.map(jnp.asarray, kept.actors), kept.config.env, kept.seed, kept.step)
+    return LoadedPolicy(jax.device_put(kept.actors), kept.config.env, kept.seed, kept.step)
 
 
 def load(run: str | Path | Run | RunDirectory, seed: int | None = None, *, trust: Trusted = ()) -> LoadedPolicy:
@@ -328,4 +332,4 @@ def load(run: str | Path | Run | RunDirectory, seed: int | None = None, *, trust
     actors = tested(config.method, found.tree.learner)
     if len(config.seeds) > 1:
         actors = jax.tree.map(lambda x: x[config.seeds.index(chosen)], actors)
-    return LoadedPolicy(jax.tree.map(jnp.asarray, actors), config.env, chosen, found.step, tuple(found.warnings))
+    return LoadedPolicy(jax.device_put(actors), config.env, chosen, found.step, tuple(found.warnings))

@@ -30,12 +30,14 @@ from tests.twins import (
     as_numpy,
     assert_close,
     assert_trees_close,
+    at,
     bits,
     by_moment,
     filled,
     laid,
     quick,
     random_episodes,
+    stacked,
     stretched,
 )
 
@@ -56,7 +58,7 @@ def places(length: jax.Array, limit: int, lanes: int) -> Any:
 @hypothesis.given(lengths_and_lanes)
 def test_every_moment_of_every_episode_stands_once_and_is_followed_by_the_next(drawn: tuple[list[int], int]) -> None:
     lengths, lanes = drawn
-    found = jax.tree.map(np.asarray, places(jnp.array(lengths), LIMIT, lanes))
+    found = jax.tree.map(np.asarray, places(np.array(lengths), LIMIT, lanes))
     each = -(-len(lengths) // lanes)
     size = found.time.shape[0]
     assert found.episode.shape == found.time.shape == found.first.shape == (size, lanes)
@@ -84,7 +86,7 @@ def test_every_moment_of_every_episode_stands_once_and_is_followed_by_the_next(d
 
 def test_the_longest_is_placed_first_and_each_next_one_where_most_room_is_left() -> None:
     lengths = [5, 14, 2, 9, 4, 3]
-    found = places(jnp.array(lengths), LIMIT, 3)
+    found = as_numpy(places(np.array(lengths), LIMIT, 3))
     rows = [[(int(e), int(t)) for e, t in zip(found.episode[:, lane], found.time[:, lane], strict=True)] for lane in range(3)]
     starts = [[e for e, t in row if e < 6 and t == 0] for row in rows]
     assert starts == [[1], [3, 5], [0, 4, 2]]  # 14; 9 and 3; 5, 4 and 2
@@ -319,10 +321,10 @@ def test_a_loop_along_lanes_has_the_value_and_the_derivative_of_the_whole(both: 
 @hypothesis.settings(max_examples=8, deadline=None)
 @hypothesis.given(lengths=st.tuples(six, six, six), seed=st.integers(0, 10_000))
 def test_seeds_of_different_lengths_go_along_side_by_side_as_each_alone(both: Any, lengths: Sequence[list[int]], seed: int) -> None:
-    given = jax.tree.map(lambda *x: jnp.stack(x), *(numbers(seed + i, SIZE) for i in range(3)))
-    ours, plain = both(jnp.array(lengths), jnp.arange(3), given)
+    given = stacked(*(numbers(seed + i, SIZE) for i in range(3)))
+    ours, plain = both(np.array(lengths), np.arange(3), given)
     for i in range(3):
-        assert_trees_close(*jax.tree.map(lambda x: x[i], (ours, plain)), 1e-4)  # noqa: B023
+        assert_trees_close(*at(i, (ours, plain)), 1e-4)
 
 
 def test_seeds_side_by_side_share_one_number_of_moments() -> None:
@@ -422,7 +424,7 @@ def counted(length: jax.Array, limit: int, lanes: int) -> tuple[jax.Array, jax.A
 
 def count_of(lengths: Sequence[int], limit: int, lanes: int) -> int:
     """Moments of each lane that are computed; all three ways of counting agree up to a block."""
-    forth, back, steps = (int(x) for x in counted(jnp.array(lengths), limit, lanes))
+    forth, back, steps = (int(x) for x in counted(np.array(lengths), limit, lanes))
     assert forth == back
     assert steps <= forth < steps + BLOCK
     return forth

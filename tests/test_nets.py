@@ -29,12 +29,14 @@ def agent(seed: int = 0, size: float = 0.5) -> AgentNet:
 
 
 def random(seed: int, *shape: int) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+    return jax.device_put(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
 
 
 def beginnings(seed: int, *front: int) -> jax.Array:
     """Where episodes begin: at the first moment of every row, and now and then after it."""
-    return jnp.asarray(np.random.default_rng(seed).random((*front, TIME, ROWS)) < 0.25).at[..., 0, :].set(True)
+    begun = np.random.default_rng(seed).random((*front, TIME, ROWS)) < 0.25
+    begun[..., 0, :] = True
+    return jax.device_put(begun)
 
 
 def plain_unroll(net: AgentNet, x: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -201,7 +203,7 @@ def test_episodes_in_one_lane_know_nothing_of_each_other() -> None:
 
 
 def test_the_derivative_is_the_same_under_vmap_over_nets_and_lengths() -> None:
-    nets = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(agent(seed) for seed in range(3)))
+    nets = twins.stacked(*(agent(seed) for seed in range(3)))
     (x, weights), first, moments = numbers(6, 3), beginnings(6, 3), jnp.array([2, TIME, 9])
 
     def gradient(net: AgentNet, x: jax.Array, first: jax.Array, weights: Weights, moments: jax.Array) -> AgentNet:
@@ -210,8 +212,8 @@ def test_the_derivative_is_the_same_under_vmap_over_nets_and_lengths() -> None:
 
     together = quick(jax.vmap(gradient))(nets, x, first, weights, moments)
     for i in range(3):
-        one = jax.tree.map(lambda leaf: leaf[i], (nets, x, first, weights))  # noqa: B023
-        assert_trees_close(jax.tree.map(lambda leaf: leaf[i], together), both_gradients(*one, moments[i])[1], 1e-5)  # noqa: B023
+        one = twins.at(i, (nets, x, first, weights))
+        assert_trees_close(twins.at(i, together), both_gradients(*one, moments[i])[1], 1e-5)
 
 
 @hypothesis.settings(max_examples=15, deadline=None)
@@ -269,13 +271,14 @@ def test_an_mlp_has_relu_between_its_layers_and_none_at_the_end() -> None:
 
 
 def test_a_stack_of_layers_side_by_side_gives_what_each_gives_alone() -> None:
-    keys = jax.random.split(jax.random.key(0), 4)
-    stack = jax.vmap(lambda key: Linear.init(key, 5, 2))(keys[:3])
-    x = jax.random.normal(keys[3], (3, 5))
-    alone = np.stack([np.asarray(stack.weight[i]) @ np.asarray(x[i]) + np.asarray(stack.bias)[i] for i in range(3)])
-    np.testing.assert_allclose(stack.side_by_side(x), alone, rtol=1e-5, atol=1e-6)
-    other_row = stack.side_by_side(x.at[1].add(1.0))
-    np.testing.assert_array_equal(other_row[jnp.array([0, 2])], stack.side_by_side(x)[jnp.array([0, 2])])
+    stack = twins.filled(lambda key: jax.vmap(lambda each: Linear.init(each, 5, 2))(jax.random.split(key, 3)), 0)
+    x, side_by_side = np.asarray(random(1, 3, 5)), quick(Linear.side_by_side)
+    weight, bias = np.asarray(stack.weight), np.asarray(stack.bias)
+    alone = np.stack([weight[i] @ x[i] + bias[i] for i in range(3)])
+    np.testing.assert_allclose(side_by_side(stack, x), alone, rtol=1e-5, atol=1e-6)
+    other_row = np.asarray(side_by_side(stack, x + np.array([[0], [1], [0]], np.float32)))
+    np.testing.assert_array_equal(other_row[[0, 2]], np.asarray(side_by_side(stack, x))[[0, 2]])
+    assert not np.allclose(other_row[1], alone[1])
 
 
 def test_an_agent_reads_its_observation_then_its_previous_action_then_its_id() -> None:

@@ -61,10 +61,24 @@ def as_numpy(tree: Any) -> Any:
     return jax.tree.map(np.asarray, tree)
 
 
+def at(index: Any, tree: Any) -> Any:
+    """One of the rows of every array, by way of NumPy, which compiles no program for each shape."""
+    return jax.device_put(jax.tree.map(lambda leaf: np.asarray(leaf)[index], tree))
+
+
+def stacked(*trees: Any) -> Any:
+    """The arrays of several trees as rows, by way of NumPy."""
+    return jax.device_put(jax.tree.map(lambda *leaves: np.stack(leaves), *trees))
+
+
 def filled(init: Callable[[jax.Array], Any], seed: int, size: float = 0.5) -> Any:
     """What `init` would make, filled with normal numbers of that size instead: nothing is compiled, no gate stays in its linear part."""
+    return fill(jax.eval_shape(init, jax.random.key(0)), seed, size)
+
+
+def fill(shapes: Any, seed: int, size: float = 0.5) -> Any:
+    """Normal numbers in these shapes."""
     rng = np.random.default_rng(seed)
-    shapes = jax.eval_shape(init, jax.random.key(0))
     return jax.device_put(jax.tree.map(lambda leaf: (size * rng.normal(size=leaf.shape)).astype(leaf.dtype), shapes))
 
 

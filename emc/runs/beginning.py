@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from emc.allocator import keep_freed_memory
 from emc.envs.base import Environment
@@ -45,18 +45,19 @@ def with_networks(state: TrainState, config: RunConfig, run: RunDirectory) -> tu
     def taken(name: str, same: bool) -> Any:
         own, new = getattr(state.learner.values.online, name), getattr(source, name)
         if several and one:
-            new = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(config.seeds), *jnp.shape(leaf))), new)
+            new = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(config.seeds), *np.shape(leaf))), new)
         fits = jax.tree.structure(own) == jax.tree.structure(new) and all(
-            jnp.shape(a) == jnp.shape(b) for a, b in zip(jax.tree.leaves(own), jax.tree.leaves(new), strict=True)
+            np.shape(a) == np.shape(b) for a, b in zip(jax.tree.leaves(own), jax.tree.leaves(new), strict=True)
         )
         if name == "policy" and not fits:
             raise UserError(f"the agents of {run.path} have networks of other shapes: start from a run on an environment of the same sizes")
-        return jax.tree.map(jnp.asarray, new) if fits and same else own
+        return new if fits and same else own
 
     nets = type(source)(
         taken("policy", True),
         taken("mixer", config.method.mixer == theirs.method.mixer),
         taken("loss", config.method.loss == theirs.method.loss),
     )
-    state = eqx.tree_at(lambda s: (s.learner.values.online, s.learner.values.target), state, (nets, jax.tree.map(jnp.copy, nets)))
+    online, target = (jax.device_put(jax.tree.map(np.asarray, nets), may_alias=False) for _ in range(2))  # training needs memory of each
+    state = eqx.tree_at(lambda s: (s.learner.values.online, s.learner.values.target), state, (online, target))
     return state, {"path": str(run.path), "step": found.step, **identity_of(run.manifest)}

@@ -45,7 +45,7 @@ def solve(env: Board, gamma: float) -> Optimum:
 
 def numbered(env: Board) -> tuple[int, Expand, int]:
     """Worlds as numbers, time aside: the first, what every joint action makes of some, and how many there are."""
-    world, _ = env.reset(jax.random.key(0))
+    world, _ = jax.jit(env.reset)(jax.random.key(0))
     leaves, shape = jax.tree.flatten(world)
     clock = next(number for number, leaf in enumerate(leaves) if leaf is world.time)
     base = np.array(
@@ -54,8 +54,8 @@ def numbered(env: Board) -> tuple[int, Expand, int]:
     weight = np.append(1, np.cumprod(base, dtype=np.int64))
     if (worlds := int(weight[-1])) > MOST_WORLDS:
         raise UserError(f"{type(env).__name__} of size {env.size} has {worlds:,} states, too many to search: choose a smaller size")
-    pairs = jnp.stack(jnp.divmod(jnp.arange(env.spec.n_actions**2), env.spec.n_actions), axis=1)
-    weights = jnp.asarray(weight[:-1], jnp.int32)
+    pairs = np.stack(np.divmod(np.arange(env.spec.n_actions**2, dtype=np.int32), env.spec.n_actions), axis=1)
+    weights = weight[:-1].astype(np.int32)
 
     def number(world: Any) -> Int[Array, ""]:
         parts = [jnp.ravel(leaf) for place, leaf in enumerate(jax.tree.leaves(world)) if place != clock]
@@ -76,9 +76,9 @@ def numbered(env: Board) -> tuple[int, Expand, int]:
             after, shown = env.step(world_of(code), pair, jax.random.key(0))
             return number(after), shown.won
 
-        return jax.vmap(one)(pairs)
+        return jax.vmap(one)(jnp.asarray(pairs))
 
-    return int(number(world)), jax.jit(jax.vmap(every_step)), worlds
+    return int(jax.jit(number)(world)), jax.jit(jax.vmap(every_step)), worlds
 
 
 def shortest(start: int, expand: Expand, worlds: int, limit: int) -> tuple[list[int] | None, int]:
@@ -92,7 +92,7 @@ def shortest(start: int, expand: Expand, worlds: int, limit: int) -> tuple[list[
         for block in np.array_split(frontier, math.ceil(len(frontier) / CHUNK)):
             padded = np.full(CHUNK if len(frontier) > 256 else 256, block[0], np.int32)
             padded[: len(block)] = block
-            code, won = (np.asarray(part)[: len(block)] for part in expand(jnp.asarray(padded)))
+            code, won = (np.asarray(part)[: len(block)] for part in expand(jax.device_put(padded)))
             if won.any():
                 row, action = (int(index) for index in np.argwhere(won)[0])
                 return [*_path(int(block[row]), start, parent, by), action], seen

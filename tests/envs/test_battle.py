@@ -29,7 +29,7 @@ from emc.errors import UserError
 from emc.policies.scripted import play
 from tests.envs.battle_players import alternate_fire, hold_position
 from tests.envs.battle_twin import Soldier, half_second
-from tests.twins import WHOLE, quick
+from tests.twins import WHOLE, at, quick
 
 # limit, actions, observation, state, features of an agent's unit, largest reward: measured on the real SMAC
 SMAC_SIZES = {
@@ -338,11 +338,11 @@ def skirmish(
     units = army(battle)
     names = [unit.name for unit in units.units[: units.n_allies]]
     assert names == [unit for unit, _ in allies], "list the allies in the order of their kinds"
-    forces = jax.tree.map(lambda leaf: leaf[:, None], recruits(units))
+    forces = jax.tree.map(lambda leaf: np.array(leaf)[:, None], recruits(units))
     for field, values in changes.items():
         for number, value in values.items():
-            forces = dataclasses.replace(forces, **{field: getattr(forces, field).at[number].set(value)})
-    return Combat(battle, units), forces
+            getattr(forces, field)[number] = value
+    return Combat(battle, units), jax.device_put(forces)
 
 
 PROGRAMS: dict[tuple[Any, ...], Callable[..., Forces]] = {}
@@ -363,7 +363,7 @@ def program(combat: Combat) -> Callable[..., Forces]:
 def loops(combat: Combat, forces: Forces, count: int, targets: list[int]) -> Forces:
     """Some game loops in which the agents only attack; weapons without jitter."""
     n = combat.army.n_allies
-    orders = Orders(jnp.zeros((n, 1)), jnp.zeros((n, 1)), jnp.zeros((n, 1), bool), jnp.array(targets)[:, None])
+    orders = Orders(*jax.device_put((*np.zeros((2, n, 1), np.float32), np.zeros((n, 1), bool), np.array(targets, np.int32)[:, None])))
     return program(combat)(forces, orders, count)
 
 
@@ -511,9 +511,9 @@ def test_battles_side_by_side_are_the_battles_one_by_one() -> None:
     together, shown = jax.jit(jax.vmap(jax.vmap(env.step)))(world, action, keys)
     for i in range(2):
         for j in range(2):
-            alone, seen = step(jax.tree.map(lambda leaf, i=i, j=j: leaf[i, j], world), action[i, j], keys[i, j])
+            alone, seen = step(at((i, j), world), action[i, j], keys[i, j])
             for ours, theirs in zip(jax.tree.leaves((alone, seen)), jax.tree.leaves((together, shown)), strict=True):
-                np.testing.assert_allclose(np.asarray(ours, np.float64), np.asarray(theirs[i, j], np.float64), atol=1e-5)
+                np.testing.assert_allclose(np.asarray(ours, np.float64), np.asarray(theirs, np.float64)[i, j], atol=1e-5)
 
 
 def test_a_crowd_is_pushed_apart_alone_as_it_is_beside_others() -> None:
@@ -603,7 +603,7 @@ def test_what_agents_see_is_what_smac_shows(name: str) -> None:
             row += features if distance < 9 and life[j] > 0 else [0.0] * len(features)
         row += about(i)
         expected = row if life[i] > 0 else [0.0] * len(row)
-        np.testing.assert_allclose(now.obs[i], expected, atol=2e-5)
+        np.testing.assert_allclose(np.asarray(now.obs)[i], expected, atol=2e-5)
 
     scale = {"marine": 15, "marauder": 25, "medivac": 200, "stalker": 35, "zealot": 22, "colossus": 24, "hydralisk": 10, "zergling": 11}
     scale |= {"baneling": 1}

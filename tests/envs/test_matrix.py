@@ -241,8 +241,8 @@ def assert_same(shown: Any, expected: dict[str, Any]) -> None:
 @pytest.mark.parametrize("env", GAMES, ids=repr)
 def test_what_is_shown_has_the_shapes_and_types_of_the_spec(env: Environment) -> None:
     spec = env.spec
-    world, first = env.reset(KEY)
-    _, later = env.step(world, jnp.array([1, 1]), KEY)
+    world, first = reset(env)
+    _, later = step(env, world, np.array([1, 1]))
     for shown in (first, later):
         assert (shown.obs.shape, shown.obs.dtype) == ((2, spec.obs_size), spec.obs_dtype)
         assert (shown.state.shape, shown.state.dtype) == ((spec.state_size,), spec.state_dtype)
@@ -257,9 +257,9 @@ def test_what_is_shown_has_the_shapes_and_types_of_the_spec(env: Environment) ->
 @pytest.mark.parametrize("env", GAMES, ids=repr)
 def test_games_side_by_side_do_not_mix(env: Environment) -> None:
     actions = jnp.array(JOINT)
-    worlds, _ = jax.vmap(env.reset)(jax.random.split(KEY, 4))
-    _, shown = jax.vmap(partial(env.step, key=KEY))(worlds, actions)
-    for action, reward in zip(JOINT, shown.reward, strict=True):
+    worlds, _ = jax.jit(jax.vmap(env.reset))(jax.random.split(KEY, 4))
+    _, shown = jax.jit(jax.vmap(partial(env.step, key=KEY)))(worlds, actions)
+    for action, reward in zip(JOINT, np.asarray(shown.reward), strict=True):
         assert paid(play(env, action)[1]) == [reward]
 
 

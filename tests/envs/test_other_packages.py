@@ -32,7 +32,7 @@ def play(env: Any, actions: Any, steps: int, seed: int = 0) -> Any:
         world, now = env.step(world, actions(now.available, key), key)
         return (world, now), (world, now)
 
-    carry = env.reset(jax.random.key(seed))
+    carry = jax.jit(env.reset)(jax.random.key(seed))
     _, shown = jax.jit(lambda carry: jax.lax.scan(turn, carry, jax.random.split(jax.random.key(seed + 1), steps)))(carry)
     return carry, shown
 

@@ -26,6 +26,7 @@ from tests.twins import (
     SPEC,
     Table,
     along_steps,
+    as_numpy,
     assert_close,
     assert_trees_close,
     filled,
@@ -182,18 +183,19 @@ def test_every_mixer_is_asked_about_its_own_moment(name: str) -> None:
     online, target = random_nets(Table((2, 5, 2, 3)), mixer)
     q, target_q, available = (np.asarray(x) for x in (online.policy, target.policy, batch.available))
     program = quick(jax.vmap(lambda net, v, s: mixer(net, v, s).q[0], in_axes=(None, 0, 0)))
+    fit = as_numpy(quick(lambda o, t: fit_with(TD(), Table(), mixer, o, t, batch, batch.reward, GAMMA))(online, target))
+    batch = as_numpy(batch)
     for b, length in enumerate([4, 3]):
         seen, after = [], []
         for t in range(length):
-            taken, allowed, later = np.asarray(batch.action[b, t]), available[b, t], available[b, t + 1]
+            taken, allowed, later = batch.action[b, t], available[b, t], available[b, t + 1]
             seen.append((q[b, t][[0, 1], taken], [max(q[b, t, i][allowed[i]]) for i in range(2)], taken))
             chosen = [max(np.flatnonzero(later[i]), key=lambda a: q[b, t + 1, i, a]) for i in range(2)]
             after.append((target_q[b, t + 1][[0, 1], chosen], [max(target_q[b, t + 1, i][later[i]]) for i in range(2)], chosen))
-        now, then = (AgentValues(*(jnp.asarray(np.array(x)) for x in zip(*moments, strict=True))) for moments in (seen, after))
-        value = program(online.mixer, now, batch.state[b, :length])
-        next_value = program(target.mixer, then, batch.state[b, 1 : length + 1])
+        now, then = (AgentValues(*(jax.device_put(np.array(x)) for x in zip(*moments, strict=True))) for moments in (seen, after))
+        value = np.asarray(program(online.mixer, now, batch.state[b, :length]))
+        next_value = np.asarray(program(target.mixer, then, batch.state[b, 1 : length + 1]))
         aim = batch.reward[b, :length] + GAMMA * (1.0 - batch.terminated[b, :length]) * next_value
-        fit = quick(lambda o, t: fit_with(TD(), Table(), mixer, o, t, batch, batch.reward, GAMMA))(online, target)
         assert_close(fit.q[b, :length, 0], value, 1e-5)
         assert_close(fit.error[b, :length, 0], value - aim, 1e-5)
 

@@ -71,7 +71,7 @@ def episode(places: list[int], rewards: list[float], terminated: bool = True) ->
 
 
 def together(*episodes: Episodes) -> Episodes:
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *episodes)
+    return jax.device_put(jax.tree.map(lambda *x: np.concatenate(x), *episodes))
 
 
 def targets(recollection) -> list[list[float | None]]:
@@ -258,7 +258,7 @@ def test_seeds_under_vmap_remember_like_seeds_alone():
     for i, batch in enumerate(batches):
         alone = recall(MEMORY, observe(MEMORY, MEMORY.init(keys[i], SPEC), batch), batch)
         for one, all_of in zip(jax.tree.leaves(alone), jax.tree.leaves(stacked), strict=True):
-            np.testing.assert_allclose(one, all_of[i], rtol=1e-6)
+            np.testing.assert_allclose(one, np.asarray(all_of)[i], rtol=1e-6)
 
 
 def test_a_training_loop_carries_the_memory_without_copying_it():

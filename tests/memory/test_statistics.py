@@ -18,7 +18,7 @@ from emc.errors import UserError
 from emc.memory import EpisodicMemory
 from emc.policies import RecurrentQ
 from emc.types import EnvSpec, Episodes, bytes_of
-from tests.twins import bits
+from tests.twins import bits, stacked
 
 PLACES, ACTIONS, LIMIT, GAMMA = 6, 3, 5, 0.5
 SPEC = EnvSpec(n_agents=2, n_actions=ACTIONS, obs_size=1, state_size=PLACES, episode_limit=LIMIT)
@@ -248,11 +248,11 @@ def test_seeds_under_vmap_remember_like_seeds_alone() -> None:
     paths = [wander(moves, reward, rng, 3), [([(0, (1, 1), 1.0)], 5, True)] * 3]
     for memory in (MEAN, BOUND):
         alone = [observe(memory, begin(memory, seed), episodes(path)) for seed, path in enumerate(paths)]
-        begun = jax.tree.map(lambda *x: jnp.stack(x), *(begin(memory, seed) for seed in range(2)))
-        both = jax.vmap(observe, in_axes=(None, 0, 0))(memory, begun, jax.tree.map(lambda *x: jnp.stack(x), *map(episodes, paths)))
+        begun = stacked(*(begin(memory, seed) for seed in range(2)))
+        both = jax.vmap(observe, in_axes=(None, 0, 0))(memory, begun, stacked(*map(episodes, paths)))
         for seed in range(2):
             for one, many in zip(jax.tree.leaves(alone[seed]), jax.tree.leaves(both), strict=True):
-                np.testing.assert_allclose(np.asarray(one), np.asarray(many[seed]), rtol=1e-6)
+                np.testing.assert_allclose(np.asarray(one), np.asarray(many)[seed], rtol=1e-6)
 
 
 def test_pairs_cost_what_is_said() -> None:

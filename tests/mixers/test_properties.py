@@ -21,7 +21,7 @@ from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent, Unrestrict
 from emc.nets import at_once
 from emc.parts import Mixer
 from emc.types import AgentValues, EnvSpec
-from tests.twins import assert_close, assert_trees_close, filled, mlp, quick, two_layers, unrestricted
+from tests.twins import assert_close, assert_trees_close, fill, mlp, quick, two_layers, unrestricted
 
 AGENTS, ACTIONS, UNIT = 3, 3, 2
 SPEC = EnvSpec(n_agents=AGENTS, n_actions=ACTIONS, obs_size=1, state_size=7, episode_limit=1, unit_size=UNIT)
@@ -40,8 +40,13 @@ seeds = st.integers(0, 10_000)
 three_numbers = hnp.arrays(np.float32, (AGENTS,), elements=st.integers(-500, 500).map(lambda n: n / 10))
 
 
+@functools.cache
+def shapes_of(mixer: Mixer, spec: EnvSpec) -> Any:
+    return jax.eval_shape(lambda key: mixer.init(key, spec), jax.random.key(0))
+
+
 def net_of(mixer: Mixer, seed: int, spec: EnvSpec = SPEC) -> Any:
-    return filled(lambda key: mixer.init(key, spec), seed, size=0.7)
+    return fill(shapes_of(mixer, spec), seed, size=0.7)
 
 
 def state_of(seed: int, spec: EnvSpec = SPEC) -> np.ndarray:

@@ -20,7 +20,7 @@ from emc.policies import Apart, RecurrentQ
 from emc.policies.apart import ApartState, Scale
 from emc.training import learner as learning
 from emc.training.loop import Budget, Program
-from tests.twins import SPEC, agent_values, begun, bits, filled, laid, quick, random_episodes
+from tests.twins import SPEC, agent_values, as_numpy, begun, bits, filled, laid, quick, random_episodes
 
 GAMMA = 0.9
 POLICY = Apart(hidden=4, weights=(0.0, 0.5, 3.0), window=6)
@@ -30,6 +30,9 @@ BATCH = dataclasses.replace(
     random_episodes(0, LENGTHS, CUT), choice=jnp.asarray(np.broadcast_to(ARMS[:, None], (3, SPEC.episode_limit)), jnp.int8)
 )
 BONUS = np.abs(np.random.default_rng(5).normal(size=BATCH.reward.shape)) * np.asarray(BATCH.played)
+
+
+observe = quick(lambda policy, state, fresh: policy.observe(state, fresh), static_argnums=0)
 
 
 def start(rewarded: bool = True) -> ApartState:
@@ -98,8 +101,9 @@ def test_iota_learns_the_bonus_on_its_scale_with_next_actions_of_the_episodes_ow
 def test_an_episode_is_played_by_the_mixture_of_its_arm() -> None:
     state, phi = start(), filled(lambda key: POLICY.init_net(key, SPEC), 3)
     carry = POLICY.begin(phi, state, BATCH.state[0, 0], jax.random.key(0), SPEC)
+    go = quick(POLICY.step)
     for arm, weight in enumerate(POLICY.weights):
-        step = POLICY.step(
+        step = go(
             phi,
             state,
             dataclasses.replace(carry, arm=jnp.int32(arm)),
@@ -118,15 +122,15 @@ def test_an_episode_is_played_by_the_mixture_of_its_arm() -> None:
 
 def test_the_arm_that_earned_most_lately_is_played_half_of_the_time_and_any_other_the_rest() -> None:
     state, phi = start(), filled(lambda key: POLICY.init_net(key, SPEC), 3)
-    fresh = jax.tree.map(lambda x: x[:3], BATCH)
     for arms, returns in (([0, 1, 2], [9.0, 9.0, 9.0]), ([0, 1, 2], [0.0, 4.0, 1.0]), ([0, 0, 1], [2.0, 2.0, 0.0])):
-        reward = jnp.zeros_like(fresh.reward).at[:, 0].set(jnp.asarray(returns))
-        choice = jnp.asarray(np.broadcast_to(np.array(arms)[:, None], fresh.choice.shape), jnp.int8)
-        state = POLICY.observe(state, dataclasses.replace(fresh, reward=reward, choice=choice))
+        reward = np.zeros_like(BATCH.reward)
+        reward[:, 0] = returns
+        choice = np.broadcast_to(np.array(arms, np.int8)[:, None], BATCH.choice.shape)
+        state = observe(POLICY, state, dataclasses.replace(BATCH, **jax.device_put({"reward": reward, "choice": choice})))
     # The window holds six: arm 0 earned 0, 2, 2, arm 1 earned 4 and 0, arm 2 earned 1; the scale is 2.
     expected = [4 / 3 / 2 + np.sqrt(1 / 3), 2 / 2 + np.sqrt(1 / 2), 1 / 2 + 1]
     np.testing.assert_allclose(np.asarray(POLICY.promise(state)), expected, rtol=1e-6)
-    begin = jax.vmap(lambda key: POLICY.begin(phi, state, BATCH.state[0, 0], key, SPEC).arm)
+    begin = quick(jax.vmap(lambda key: POLICY.begin(phi, state, BATCH.state[0, 0], key, SPEC).arm))
     shares = np.bincount(np.asarray(begin(jax.random.split(jax.random.key(0), 3_000))), minlength=3) / 3_000
     np.testing.assert_allclose(shares, [1 / 6, 1 / 6 + 1 / 2, 1 / 6], atol=0.03)
     untried = POLICY.init(jax.random.key(0), SPEC)
@@ -135,7 +139,7 @@ def test_the_arm_that_earned_most_lately_is_played_half_of_the_time_and_any_othe
 
 def test_more_fresh_episodes_than_the_window_holds_leave_the_last_of_them() -> None:
     policy = dataclasses.replace(POLICY, window=2)
-    state = policy.observe(policy.init(jax.random.key(0), SPEC), BATCH)
+    state = observe(policy, policy.init(jax.random.key(0), SPEC), BATCH)
     assert sorted(np.asarray(state.arms.arm).tolist()) == [0, 1]
     np.testing.assert_allclose(
         sorted(np.asarray(state.arms.episode_return)), sorted(np.sum(np.asarray(BATCH.reward)[1:], axis=1)), rtol=1e-6
@@ -144,7 +148,7 @@ def test_more_fresh_episodes_than_the_window_holds_leave_the_last_of_them() -> N
 
 def test_the_bonus_does_not_touch_the_agents_that_are_tested() -> None:
     """The same batch with curiosity a thousand times as strong: iota and the mixture differ, phi does not."""
-    batch = jax.tree.map(lambda *x: jnp.concatenate(x), BATCH, BATCH)
+    batch = jax.device_put(jax.tree.map(lambda x: np.concatenate([x, x]), BATCH))
     after = {}
     for scale in (1.0, 1_000.0):
         curiosity = ValueCuriosity(own_values=False, target_scale=scale)
@@ -171,7 +175,7 @@ def test_curiosity_about_the_policys_own_agents_starts_like_one_with_values_of_i
         found[own] = quick(lambda state, curiosity=curiosity: curiosity.learn(state, lanes, actors, GAMMA, jnp.int32(0)))(state)
         assert (curiosity.extrinsic_agents(state) is not None) == own
     np.testing.assert_allclose(np.asarray(found[True][1]), np.asarray(found[False][1]), rtol=1e-6)
-    expected = jax.tree.map(lambda old, new: 0.995 * old + 0.005 * new, agents, actors.net)
+    expected = jax.tree.map(lambda old, new: 0.995 * old + 0.005 * new, *as_numpy((agents, actors.net)))
     for one, other in zip(jax.tree.leaves(found[False][0].soft), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5)
     with pytest.raises(UserError, match=r"^curiosity\.own_values=False[^\n]*another novelty$"):

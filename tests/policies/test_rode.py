@@ -38,6 +38,7 @@ from tests.twins import (
     as_numpy,
     assert_close,
     assert_trees_close,
+    at,
     begun,
     bits,
     by_moment,
@@ -47,6 +48,7 @@ from tests.twins import (
     quick,
     random_episodes,
     run_by_moment,
+    stacked,
     stretched,
 )
 
@@ -116,7 +118,7 @@ def role_at_each_moment(episodes: Episodes) -> np.ndarray:
 
 
 def row(episodes: Episodes, index: int) -> Episodes:
-    return jax.tree.map(lambda x: x[index], episodes)
+    return at(index, episodes)
 
 
 @quick
@@ -182,9 +184,10 @@ def test_values_along_an_episode_are_those_of_its_steps() -> None:
     for index, length in enumerate(LENGTHS):
         episode = row(BATCH, index)
         q, _, role = walk(net, state, episode, jax.random.key(index), 0.7)
-        played = dataclasses.replace(episode, choice=role[:-1] * episode.played[:, None].astype(jnp.int8))
-        run = unroll(net, state, jax.tree.map(lambda x: x[None], played))
-        assert_close(run.q[0, :length], q[:length], 1e-5)
+        choice = np.asarray(role)[:-1] * np.asarray(episode.played, np.int8)[:, None]
+        played = dataclasses.replace(episode, choice=jax.device_put(choice))
+        run = unroll(net, state, at(None, played))
+        assert_close(np.asarray(run.q)[0, :length], np.asarray(q)[:length], 1e-5)
 
 
 def test_the_last_moment_keeps_the_role_of_the_last_step() -> None:
@@ -363,12 +366,10 @@ def test_the_encoder_learns_until_the_switch_and_rests_afterwards() -> None:
 def test_seeds_side_by_side_learn_and_form_roles_each_at_its_own_time() -> None:
     states = [fresh_state(), dataclasses.replace(fresh_state(), encoder=filled(lambda key: ActionEncoder.init(key, SPEC, 5, 4, 3), 8))]
     for steps in ([50, 100], [100, 101], [101, 130]):
-        together, report = quick(jax.vmap(learn_from, in_axes=(0, None, 0)))(
-            jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), laid(BATCH, 3), jnp.array(steps)
-        )
+        together, report = quick(jax.vmap(learn_from, in_axes=(0, None, 0)))(stacked(*states), laid(BATCH, 3), np.array(steps))
         alone = [learn(state, jnp.int32(now)) for state, now in zip(states, steps, strict=True)]
         for index, (state, metrics) in enumerate(alone):
-            assert_trees_close(jax.tree.map(lambda x, i=index: x[i], (together, report)), (state, metrics), 1e-5)
+            assert_trees_close(at(index, (together, report)), (state, metrics), 1e-5)
         states = [state for state, _ in alone]
 
 

@@ -17,9 +17,12 @@ from tests.twins import assert_close, bits, quick
 IDLE, MOVES = (0, 1), (2, 3, 4, 5)  # StarCraft's layout: no-op, stop, four moves, then attacks
 
 
+found_spaces = quick(role_spaces, static_argnums=(1, 2, 3, 4))
+
+
 def spaces(label: list[int], clusters: int, least: int = 3) -> list[set[int]]:
     """The action sets of the roles that exist."""
-    space, exists = role_spaces(jnp.array(label), clusters, IDLE, MOVES, least)
+    space, exists = found_spaces(np.array(label), clusters, IDLE, MOVES, least)
     assert space.shape == (most_roles(clusters, least), len(label))
     return [set(np.flatnonzero(row).tolist()) for row in np.asarray(space)[np.asarray(exists)]]
 
