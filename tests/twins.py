@@ -26,7 +26,8 @@ SPEC = EnvSpec(n_agents=2, n_actions=3, obs_size=4, state_size=9, episode_limit=
 LOUD = 50.0  # stands where a lane has no episode, so that whoever reads it there is found out
 # LLVM's optimiser off: a test runs a program once or twice, so the time that it takes to compile is what counts.
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True})
-# As users have it, whatever the flags are: for what runs longer than it takes to compile.
+# For what runs about as long as it takes to compile, and as users have it, for what runs longer; whatever the flags are.
+SOMEWHAT = {"xla_backend_optimization_level": 1}
 WHOLE = {
     "xla_backend_optimization_level": 3,
     "xla_llvm_disable_expensive_passes": False,

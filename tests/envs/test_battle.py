@@ -29,7 +29,7 @@ from emc.errors import UserError
 from emc.policies.scripted import play
 from tests.envs.battle_players import alternate_fire, hold_position
 from tests.envs.battle_twin import Soldier, half_second
-from tests.twins import WHOLE, at, quick
+from tests.twins import SOMEWHAT, at, quick
 
 # limit, actions, observation, state, features of an agent's unit, largest reward: measured on the real SMAC
 SMAC_SIZES = {
@@ -664,7 +664,7 @@ def test_the_time_limit_ends_the_episode_as_a_defeat() -> None:
 
 
 def won(env: Battle, script: Callable[..., Any], episodes: int = 32) -> float:
-    battles = jax.jit(lambda key: play(env, script, episodes, key).won, compiler_options=WHOLE)
+    battles = jax.jit(lambda key: play(env, script, episodes, key).won, compiler_options=SOMEWHAT)
     return float(jnp.mean(battles(jax.random.key(7))))
 
 
