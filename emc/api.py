@@ -34,7 +34,7 @@ from emc.runs.trust import Trusted
 from emc.statistics import final
 from emc.training.learner import tested
 from emc.training.loop import Budget
-from emc.training.rollout import begin
+from emc.training.rollout import begin_compiled
 
 if TYPE_CHECKING:
     import pandas
@@ -252,7 +252,7 @@ class LoadedPolicy:
             wanted = (size, self.spec.state_size) if size > 1 else (self.spec.state_size,)
             raise UserError(f"state has shape {first.shape}, this policy expects {wanted}")
         first = first.reshape(size, self.spec.state_size)
-        carry, previous = _begin(self.actors, self.spec, first, self._keys(size)), np.full((size, self.spec.n_agents), -1, np.int32)
+        carry, previous = begin_compiled(self.actors, self.spec, first, self._keys(size)), np.full((size, self.spec.n_agents), -1, np.int32)
         if only is not None:
             mask = np.asarray(only, bool)
             carry, previous = jax.tree.map(
@@ -304,7 +304,6 @@ class LoadedPolicy:
 
 
 # Compiled once for all policies of the same form.
-_begin = jax.jit(begin, static_argnums=1)
 _act = jax.jit(jax.vmap(act_greedily, in_axes=(None, 0, 0, 0, 0, 0)))
 _values = jax.jit(jax.vmap(values_of, in_axes=(None, 0, 0, 0, 0, 0)))
 

@@ -9,7 +9,7 @@ What belongs to step t has T entries; what surrounds it has T1.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -42,6 +42,9 @@ class EnvSpec:
     move_actions: tuple[int, ...] = ()  # that only move the agent; RODE needs to know
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, list):  # says the same, but compiled programs could not be looked up by it
+                object.__setattr__(self, name, tuple(cast(list[int], value)))
         for name in ("obs_dtype", "state_dtype"):
             value = getattr(self, name)
             if not (isinstance(value, str) and _is_number_type(value)):

@@ -22,6 +22,7 @@ from emc.mixers import VDN
 from emc.parts import Actors
 from emc.policies import Maven, RecurrentQ
 from emc.report.records import FINISHED, state_of
+from emc.runs.beginning import loop_of, with_networks
 from emc.runs.config import config_of
 from emc.runs.measurements import rows, series
 from emc.runs.session import Silent
@@ -220,6 +221,14 @@ def test_one_seed_serves_all_and_another_mixer_begins_anew(tmp_path: Path) -> No
     (begun,) = emc.runs(tmp_path / "vdn")
     assert same(begun.policy(0).actors.net, one.policy().actors.net)
     assert same(begun.policy(1).actors.net, one.policy().actors.net)
+
+
+def test_networks_that_are_taken_over_have_memory_of_their_own(run: emc.Run) -> None:
+    """Training overwrites both, and what they were taken from may be somebody else's."""
+    state, _ = with_networks(loop_of(run.config).init(), run.config, run.directory)
+    values = state.learner.values
+    places = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves((values.online, values.target))]
+    assert len({*places}) == len(places) > 2
 
 
 def test_progress_is_shown_where_somebody_can_see_it(run: emc.Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 from PIL import Image
 
-from emc.claims import evidence, reproduction
+from emc.claims import evidence, figures
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,7 +29,7 @@ def results() -> Iterator[ModuleType]:
         setattr(module, name, remembered(getattr(module, name), lambda found: found.claim.name))
     module.Survey = remembered(module.Survey, str)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(reproduction, "plot_panels", lambda found: Figure())  # it is enough that there are curves
+        monkeypatch.setattr(figures, "different", lambda configs: [])  # optima take longer to compute than all else to draw
         monkeypatch.setattr(evidence, "read_lines", remembered(evidence.read_lines, lambda run: str(run.path)))
         yield module
 

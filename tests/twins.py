@@ -26,8 +26,9 @@ SPEC = EnvSpec(n_agents=2, n_actions=3, obs_size=4, state_size=9, episode_limit=
 LOUD = 50.0  # stands where a lane has no episode, so that whoever reads it there is found out
 # LLVM's optimiser off: a test runs a program once or twice, so the time that it takes to compile is what counts.
 quick = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True})
-# For what runs about as long as it takes to compile, and as users have it, for what runs longer; whatever the flags are.
+# For what runs about as long as it takes to compile.
 SOMEWHAT = {"xla_backend_optimization_level": 1}
+# As users have it, whatever the flags are: for what runs longer than it takes to compile.
 WHOLE = {
     "xla_backend_optimization_level": 3,
     "xla_llvm_disable_expensive_passes": False,
@@ -63,7 +64,7 @@ def as_numpy(tree: Any) -> Any:
 
 
 def at(index: Any, tree: Any) -> Any:
-    """One of the rows of every array, by way of NumPy, which compiles no program for each shape."""
+    """What is at a place of every array, by way of NumPy, which compiles no program for each shape."""
     return jax.device_put(jax.tree.map(lambda leaf: np.asarray(leaf)[index], tree))
 
 

@@ -45,7 +45,7 @@ def with_networks(state: TrainState, config: RunConfig, run: RunDirectory) -> tu
     def taken(name: str, same: bool) -> Any:
         own, new = getattr(state.learner.values.online, name), getattr(source, name)
         if several and one:
-            new = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(config.seeds), *np.shape(leaf))), new)
+            new = jax.device_put(jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(config.seeds), *np.shape(leaf))), new))
         fits = jax.tree.structure(own) == jax.tree.structure(new) and all(
             np.shape(a) == np.shape(b) for a, b in zip(jax.tree.leaves(own), jax.tree.leaves(new), strict=True)
         )
@@ -58,6 +58,6 @@ def with_networks(state: TrainState, config: RunConfig, run: RunDirectory) -> tu
         taken("mixer", config.method.mixer == theirs.method.mixer),
         taken("loss", config.method.loss == theirs.method.loss),
     )
-    online, target = (jax.device_put(jax.tree.map(np.asarray, nets), may_alias=False) for _ in range(2))  # training needs memory of each
+    online, target = (jax.device_put(nets, may_alias=False) for _ in range(2))  # both are overwritten, so each has memory of its own
     state = eqx.tree_at(lambda s: (s.learner.values.online, s.learner.values.target), state, (online, target))
     return state, {"path": str(run.path), "step": found.step, **identity_of(run.manifest)}

@@ -167,7 +167,7 @@ def unpack(directory: Path, name: str, like: Any, file: Any) -> Any:
         array = np.unpackbits(array, count=math.prod(like.shape)).view(np.bool_).reshape(like.shape)
     elif array.dtype != like.dtype:
         array = array.view(like.dtype) if np.dtype(like.dtype).name not in CODES else array.astype(like.dtype)
-    # Not jnp.asarray, which compiles a program for every shape; and a copy, because memory of NumPy's cannot be donated.
+    # Not jnp.asarray, which compiles a program for every shape; a copy where JAX makes one, since memory of NumPy's cannot be donated.
     return array if isinstance(like, np.ndarray | np.generic) else jax.device_put(array, may_alias=False)
 
 

@@ -24,7 +24,7 @@ from emc.parts import Actors
 from emc.training.learner import actors_of, extrinsic_agents, tested
 from emc.training.loop import NEVER, Budget, TrainState, Until, absorb, check_cadence, compiled_init, iteration_keys, updates_due
 from emc.training.packing import blank_episodes
-from emc.training.rollout import Outcome, begin, decide
+from emc.training.rollout import Outcome, begin_compiled, decide
 from emc.types import Episodes, HostTimestep
 
 
@@ -168,7 +168,7 @@ class _Rollout:
             return agents
         rows = np.array([max(row, 0) for row in self.row])
         states = np.stack([self.record["state"][row, self.time[slot]] for slot, row in enumerate(rows)])
-        fresh = _begin(self.actors, self.spec, states, self.begin_keys[rows])
+        fresh = begin_compiled(self.actors, self.spec, states, self.begin_keys[rows])
         if agents is None:
             return fresh
         new = np.isin(np.arange(self.slots), begun)
@@ -222,9 +222,6 @@ class _Rollout:
             raise WorkersFailed(
                 f"{self.workers.env.source}: a worker failed {self.in_a_row[slot]} times in a row, last because it {failure.reason}"
             )
-
-
-_begin = jax.jit(begin, static_argnums=1)
 
 
 @jax.jit

@@ -86,6 +86,9 @@ def begin(actors: Actors, spec: EnvSpec, state: Shaped[Array, "B S"], keys: Shap
     return jax.vmap(lambda state, key: actors.policy.begin(actors.net, actors.state, state, key, spec))(state, keys)
 
 
+begin_compiled = jax.jit(begin, static_argnums=1)  # for whoever plays step by step
+
+
 def decide(
     actors: Actors,
     agents: PyTree,

@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -152,6 +153,13 @@ def test_a_mistake_in_ones_own_class_is_one_line(kind: str, message: str, capsys
 def test_a_type_that_is_none_of_numbers_is_refused(wrong: str) -> None:
     with pytest.raises(UserError, match="state_dtype="):
         EnvSpec(n_agents=1, n_actions=2, obs_size=1, state_size=1, episode_limit=1, state_dtype=wrong)
+
+
+def test_places_may_be_said_as_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as a user has it
+    sizes: Any = {"n_agents": 1, "n_actions": 2, "obs_size": 3, "state_size": 1, "episode_limit": 1}
+    said, meant = EnvSpec(obs_flags=[0, 2], idle_actions=[1], **sizes), EnvSpec(obs_flags=(0, 2), idle_actions=(1,), **sizes)
+    assert {said: "found"}[meant] == "found"
 
 
 def test_a_name_unlike_any_other_gets_no_suggestion() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from emc.memory import EpisodicMemory, NoMemory
 from emc.parts import Recollection
 from emc.types import EnvSpec, Episodes, bytes_of
-from tests.twins import laid
+from tests.twins import laid, stacked
 
 LIMIT = 5
 SPEC = EnvSpec(n_agents=1, n_actions=1, obs_size=1, state_size=8, episode_limit=LIMIT)
@@ -254,10 +254,10 @@ def test_seeds_under_vmap_remember_like_seeds_alone():
         return recall_in_lanes(MEMORY, state, batch, 0.5)
 
     keys = jax.random.split(jax.random.key(1), 3)
-    stacked = jax.jit(jax.vmap(run))(keys, jax.tree.map(lambda *x: jnp.stack(x), *batches))
+    every = jax.jit(jax.vmap(run))(keys, stacked(*batches))
     for i, batch in enumerate(batches):
         alone = recall(MEMORY, observe(MEMORY, MEMORY.init(keys[i], SPEC), batch), batch)
-        for one, all_of in zip(jax.tree.leaves(alone), jax.tree.leaves(stacked), strict=True):
+        for one, all_of in zip(jax.tree.leaves(alone), jax.tree.leaves(every), strict=True):
             np.testing.assert_allclose(one, np.asarray(all_of)[i], rtol=1e-6)
 
 

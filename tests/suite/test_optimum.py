@@ -1,4 +1,4 @@
-"""Optima against brute force, the published numbers, and play of their own policies and plans."""
+"""Optima against brute force, the published numbers, play of their own policies and plans, and what is kept of them."""
 
 from __future__ import annotations
 

@@ -140,14 +140,17 @@ from pathlib import Path
 for seed in range({RUNS}):
     start(configure({words(0)[:-1]!r} + [str(seed)]), Path({str(tmp_path / "calm")!r}))
 """
-    calmly = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)  # while the cluster starts, which is mostly waiting
-    jobs = [Job((*words(seed), "--checkpoint-minutes", "0"), configure(words(seed))) for seed in range(RUNS)]
-    with two_nodes() as (address, cluster, second):
-        faults = Faults(cluster, second)
-        results = RayEngine(address).run(jobs, tmp_path / "stormy", faults.watch)
-    assert [(one.state, one.reason) for one in results] == [(State.DONE, "")] * RUNS
-    assert faults.done == ["worker", "node"]
-    assert calmly.wait(1800) == 0
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) as calmly:  # beside the cluster, which is mostly waiting
+        try:
+            jobs = [Job((*words(seed), "--checkpoint-minutes", "0"), configure(words(seed))) for seed in range(RUNS)]
+            with two_nodes() as (address, cluster, second):
+                faults = Faults(cluster, second)
+                results = RayEngine(address).run(jobs, tmp_path / "stormy", faults.watch)
+            assert [(one.state, one.reason) for one in results] == [(State.DONE, "")] * RUNS
+            assert faults.done == ["worker", "node"]
+            assert calmly.wait(1800) == 0
+        finally:
+            calmly.kill()
     calm, stormy = (by_seed(tmp_path / name) for name in ("calm", "stormy"))
     assert stormy == calm
 

@@ -15,7 +15,7 @@ from emc.parts import Actors
 from emc.policies import RecurrentQ
 from emc.training.rollout import Outcome, play
 from emc.types import Episodes
-from tests.twins import Scripted, as_numpy, bits, filled, laid, quick
+from tests.twins import Scripted, as_numpy, at, bits, filled, laid, quick
 
 ENV, POLICY, LIMIT, EPISODES = Scripted(), RecurrentQ(hidden=4), 5, 40
 NET = filled(lambda key: POLICY.init_net(key, ENV.spec), 0)
@@ -190,7 +190,7 @@ def test_episodes_are_the_same_beside_others_under_vmap() -> None:
     lengths = set()
     for i, key in enumerate(keys):
         alone, outcome = _rollout(key, jnp.float32(0.5), 2)
-        assert bits(jax.tree.map(lambda x: x[i], together)) == bits(alone)  # noqa: B023
-        assert bits(jax.tree.map(lambda x: x[i], outcomes)) == bits(outcome)  # noqa: B023
+        assert bits(at(i, together)) == bits(alone)
+        assert bits(at(i, outcomes)) == bits(outcome)
         lengths.add(int(jnp.max(outcome.length)))
     assert len(lengths) > 1  # some had to wait for others
