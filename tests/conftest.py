@@ -10,6 +10,11 @@ import gc
 from collections.abc import Iterator
 from pathlib import Path
 
+# Before anything of emc: what its modules import first, jaxtyping, which checks types in tests, compiles anew, in each process.
+import beartype  # noqa: F401
+import equinox  # noqa: F401
+import jax
+import optax  # noqa: F401
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -28,8 +33,6 @@ def few_compiled_programs() -> Iterator[None]:
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and len(maps.read_bytes().splitlines()) > MOST_MAPS:
-        import jax
-
         jax.clear_caches()
         gc.collect()
 
