@@ -213,8 +213,12 @@ def read_lines(run: RunDirectory) -> list[dict[str, Any]]:
 def scores(lines: Iterable[Mapping[str, Any]], winnable: bool) -> list[Curve]:
     """The score of every evaluation, seed by seed."""
     field = "won" if winnable else "return"
+
+    def mean(line: Mapping[str, Any]) -> float:
+        return sum(line["won"]) / len(line["won"]) if winnable else float(np.mean(line["return"]))  # NumPy is slow with short lists
+
     tests = [line for line in lines if line.get("kind") == "eval"]
-    return tracks(tests, lambda line: float(np.mean(line[field])), lambda line: len(line[field]))
+    return tracks(tests, mean, lambda line: len(line[field]))
 
 
 def tracks(
