@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 
 # Processes with one XLA thread each are faster than one with several, if none runs out of tests before the others; on two cores a third one works
 # while tests of clusters and of what hangs wait. Compiled programs are kept between test runs, and so are test files as pytest rewrites them,
-# whatever the environment says of bytecode. The compiler takes and gives back memory all the time: what it gives back is kept.
-TEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MALLOC_TOP_PAD_=134217728 MALLOC_TRIM_THRESHOLD_=4294967296 JAX_COMPILATION_CACHE_DIR="$${JAX_COMPILATION_CACHE_DIR:-$(CURDIR)/$(VENV)/jax-cache}" JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.03
+# whatever the environment says of bytecode.
+TEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 JAX_COMPILATION_CACHE_DIR="$${JAX_COMPILATION_CACHE_DIR:-$(CURDIR)/$(VENV)/jax-cache}" JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.03
 # Most tests spend most of their time in the compiler, and only what is computed counts; tests/conftest.py says which do not.
 ONE_THREAD := --xla_cpu_multi_thread_eigen=false
 # Emitting fusions by way of MLIR takes more than half of the rest; of what is left then, a third goes into rewriting loops, again and again, and
