@@ -51,11 +51,10 @@ def numbered(env: Board) -> tuple[int, Expand, int]:
     base = np.array(
         [2 if leaf.dtype == bool else env.size for number, leaf in enumerate(leaves) if number != clock for _ in range(leaf.size)]
     )
-    weight = np.append(1, np.cumprod(base, dtype=np.int64))
-    if (worlds := int(weight[-1])) > MOST_WORLDS:
+    if (worlds := math.prod(base.tolist())) > MOST_WORLDS:  # a number of NumPy's would wrap around
         raise UserError(f"{type(env).__name__} of size {env.size} has {worlds:,} states, too many to search: choose a smaller size")
     pairs = np.stack(np.divmod(np.arange(env.spec.n_actions**2, dtype=np.int32), env.spec.n_actions), axis=1)
-    weights = weight[:-1].astype(np.int32)
+    weights = np.append(1, np.cumprod(base[:-1])).astype(np.int32)
 
     def number(world: Any) -> Int[Array, ""]:
         parts = [jnp.ravel(leaf) for place, leaf in enumerate(jax.tree.leaves(world)) if place != clock]

@@ -288,6 +288,8 @@ def test_where_the_states_are_too_many_there_is_a_bound_or_one_line() -> None:
         known_optimum(PushBox(size=41))
     with pytest.raises(UserError, match="a side of 462 cells is too large"):
         known_optimum(Gridworld(rows=21, columns=44))
+    with pytest.raises(UserError, match="has 147,573,952,589,676,412,928 states, too many to search"):
+        known_optimum(SecretRoom(size=2**16))
 
 
 def test_the_command_tells_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
