@@ -9,6 +9,7 @@ weigh every run alike, and aggregates of means every task.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -90,6 +91,13 @@ def profile(tables: Tables, thresholds: Float[np.ndarray, " k"]) -> Float[np.nda
     return shares.reshape(*samples, len(thresholds))
 
 
+def best_on(methods: Sequence[Tables], margin: float) -> Float[np.ndarray, "methods *samples"]:
+    """On how many tasks the median run of each method is above that of every other method by a margin or more."""
+    medians = np.array([[np.median(table, axis=-1) for table in tables] for tables in methods])
+    rivals = np.array([np.max(np.delete(medians, own, axis=0), axis=0) for own in range(len(medians))])
+    return np.sum(medians >= rivals + margin, axis=1)
+
+
 # ------------------------------------------------------------------------------------------------------------- intervals
 
 
@@ -113,6 +121,32 @@ def estimate_profile(
     drawn = np.concatenate([profile(sets[0], thresholds) for sets in _resampled([tables], samples, seed)])
     low, high = _ends(drawn, confidence)
     return profile(tables, thresholds), low, high
+
+
+def estimate_best_on(
+    scores: Mapping[str, Scores], margin: float = 1 / 32, samples: int = 2_000, confidence: float = 0.95, seed: int = 0
+) -> dict[str, Estimate]:
+    """On how many tasks each of several methods is best by a margin, with its interval; all must have the same tasks.
+
+    The margin that is usual on battles is one of 32 test episodes.
+    """
+    check_number("margin", margin, "say by how much the best must be ahead, such as 1/32.", low=0.0)
+    if len(scores) < 2:
+        raise UserError("one method alone is the best on everything: give two or more")
+    tasks = [*next(iter(scores.values()))]
+    for name, own in scores.items():
+        if different := sorted(set(tasks) ^ set(own)):
+            raise UserError(f"not every method has {', '.join(different)} ({name}): compare methods on the same tasks")
+    tables = [_checked({task: own[task] for task in tasks}, samples, confidence) for own in scores.values()]
+    ends = np.cumsum([0] + [len(own) for own in tables])
+
+    def count(every: Tables) -> np.ndarray:
+        return best_on([every[begin:end] for begin, end in itertools.pairwise(ends)], margin)
+
+    together = [table for own in tables for table in own]
+    drawn = np.concatenate([count(some) for (some,) in _resampled([together], samples, seed)], axis=-1)
+    low, high = _ends(drawn.T, confidence)
+    return {name: Estimate(*map(float, numbers)) for name, *numbers in zip(scores, count(together), low, high, strict=True)}
 
 
 def quartiles(values: Float[np.ndarray, "runs *rest"]) -> tuple[Float[np.ndarray, "*rest"], ...]:

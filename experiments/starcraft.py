@@ -8,7 +8,7 @@ SMAC's. With the real game installed the same arms run as `smac/MAP`.
 import numpy as np
 
 from emc.claims import Arm, Claim, Panel, Statement, Verdict, VerdictKind
-from emc.claims.figures import plot_aggregates, plot_inside
+from emc.claims.figures import plot_aggregates, plot_best, plot_inside
 from emc.claims.judgement import SEEDS, ahead, all_of, along_the_way, comparable, sooner, wins
 
 OURS, OTHERS = "emc-qplex", ("rode", "qplex", "maven", "cw-qmix", "ow-qmix")
@@ -79,5 +79,7 @@ CLAIM = Claim(
         *(Statement(f"{name}: EMC is comparable to the best other method", comparable(name, OURS, *OTHERS)) for name in REST),
         Statement("3m (an easy map, not in the paper): EMC is comparable to QMIX and QPLEX", comparable("3m", OURS, "qmix", "qplex")),
     ),
-    figures=lambda evidence, theme: plot_aggregates(evidence, theme) | plot_inside(evidence, "3m", OURS, theme),
+    figures=lambda evidence, theme: (
+        plot_aggregates(evidence, theme) | plot_best(evidence, theme) | plot_inside(evidence, "3m", OURS, theme)
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ GOLDEN = json.loads((Path(__file__).parent / "golden" / "rliable.json").read_tex
 THEIR_NAMES = {"mean": s.mean, "median": s.median, "iqm": s.iqm, "optimality_gap": s.optimality_gap}
 
 tables = st.lists(st.lists(st.floats(-2, 3), min_size=1, max_size=9), min_size=1, max_size=5)
+quarters = st.lists(st.integers(0, 4).map(lambda n: n / 4), min_size=1, max_size=5)
 
 
 @hypothesis.settings(max_examples=60, deadline=None)
@@ -48,6 +50,44 @@ def test_the_probability_of_improvement_is_the_u_statistic(pairs: list[tuple[lis
     ours, theirs = ([np.array(pair[i], float) for pair in pairs] for i in (0, 1))
     assert s.improvement(ours, theirs) == pytest.approx(expected, abs=1e-12)
     assert s.improvement(ours, theirs) + s.improvement(theirs, ours) == pytest.approx(1.0)
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(quarters, min_size=n, max_size=n), min_size=2, max_size=4)))
+def test_the_best_method_of_a_task_is_above_all_others_by_the_margin(methods: list[list[list[float]]]) -> None:
+    given = {f"method {m}": {f"task {t}": np.array(runs) for t, runs in enumerate(own)} for m, own in enumerate(methods)}
+    middles = [[statistics.median(runs) for runs in own] for own in methods]
+    for margin in (0.0, 0.25, 0.5):
+        found = s.estimate_best_on(given, margin, samples=20)
+        for one, mine in zip(found.values(), middles, strict=True):
+            others = [own for own in middles if own is not mine]
+            assert one.value == sum(all(mine[t] - own[t] >= margin for own in others) for t in range(len(mine)))
+            assert 0 <= one.low <= one.high <= len(mine)
+        assert margin == 0.0 or sum(one.value for one in found.values()) <= len(methods[0])
+
+
+def test_how_sure_it_is_that_a_method_is_best_depends_on_its_runs() -> None:
+    sure, torn = np.array([0.9, 1.0, 1.0]), np.array([0.0, 1.0])
+    found = s.estimate_best_on({"a": {"x": sure, "y": torn}, "b": {"x": 0 * sure, "y": 0 * torn + 0.5}})
+    assert found["a"] == s.Estimate(1.0, 1.0, 2.0)  # x always; y if both draws are the run that won, one time in four
+    assert found["b"] == s.Estimate(0.0, 0.0, 1.0)
+    # The margin is reached and not only surpassed.
+    close = {"a": {"x": np.array([17 / 32])}, "b": {"x": np.array([16 / 32])}}
+    assert [one.value for one in s.estimate_best_on(close).values()] == [1.0, 0.0]
+    assert [one.value for one in s.estimate_best_on(close, 1 / 16).values()] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("scores", "margin", "message"),
+    [
+        ({"a": {"x": np.ones(2)}}, 0.1, "two or more"),
+        ({"a": {"x": np.ones(2)}, "b": {"y": np.ones(2)}}, 0.1, "x, y"),
+        ({"a": {"x": np.ones(2)}, "b": {"x": np.ones(2)}}, -0.1, "margin"),
+    ],
+)
+def test_what_has_no_best_method_is_refused(scores: dict[str, dict[str, np.ndarray]], margin: float, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        s.estimate_best_on(scores, margin)
 
 
 def test_samples_draw_the_runs_of_each_task_among_themselves() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from emc.claims.evidence import Evidence, Sample
 from emc.envs.base import HasMap
-from emc.report.aggregate import plot_iqm_bars, plot_profiles
+from emc.report.aggregate import plot_best_on, plot_iqm_bars, plot_profiles
 from emc.report.ceilings import different, draw_ceilings
 from emc.report.curves import draw_band, group_runs, middle_half, plot_diagnostics, read_lines, running_mean
 from emc.report.figures import LIGHT, LOOKS, Look, Theme, legend_below, looks_of, mark, new_figure, style
@@ -74,6 +74,18 @@ def _draw_panel(axes: Axes, samples: Sequence[Sample], looks: dict[str, Look], t
 
 def plot_aggregates(evidence: Evidence, theme: Theme = LIGHT) -> dict[str, Figure]:
     """Interquartile means and performance profiles over the panels that all methods have; none before two methods share two panels."""
+    shared = _shared_panels(evidence)
+    return {"aggregates": plot_iqm_bars(shared, theme), "profiles": plot_profiles(shared, theme)} if shared else {}
+
+
+def plot_best(evidence: Evidence, theme: Theme = LIGHT) -> dict[str, Figure]:
+    """On how many panels each method is best; none before two methods share two panels."""
+    shared = _shared_panels(evidence)
+    return {"best-on": plot_best_on(shared, theme)} if shared else {}
+
+
+def _shared_panels(evidence: Evidence) -> dict[str, dict[str, np.ndarray]]:
+    """Scores by method and panel, of panels that all methods have; none if these, or the methods, are not two at least."""
     scores: dict[str, dict[str, np.ndarray]] = {}
     for title, arms in evidence.samples.items():
         if all(sample.complete for sample in arms.values()):
@@ -82,8 +94,7 @@ def plot_aggregates(evidence: Evidence, theme: Theme = LIGHT) -> dict[str, Figur
     common = {title for own in scores.values() for title in own if all(title in other for other in scores.values())}
     if len(scores) < 2 or len(common) < 2:
         return {}
-    shared = {name: {title: own[title] for title in own if title in common} for name, own in scores.items()}
-    return {"aggregates": plot_iqm_bars(shared, theme), "profiles": plot_profiles(shared, theme)}
+    return {name: {title: own[title] for title in own if title in common} for name, own in scores.items()}
 
 
 def plot_areas(evidence: Evidence, panel: str, theme: Theme = LIGHT) -> dict[str, Figure]:

@@ -19,7 +19,7 @@ from emc.errors import UserError
 from emc.report.curves import Curve, Group, until
 from emc.report.figures import LIGHT, Look, Theme, legend_below, literal, looks_of, mark, new_figure, style
 from emc.report.run_titles import LENGTH, at, configuration, count, cut, differences, distinct, in_words, method_label, steps_in_words
-from emc.statistics import AGGREGATES, Estimate, Scores, estimate, estimate_profile, final
+from emc.statistics import AGGREGATES, Estimate, Scores, estimate, estimate_best_on, estimate_profile, final
 from emc.user_input import lookup
 
 if TYPE_CHECKING:
@@ -116,6 +116,19 @@ def plot_iqm_bars(scores: MethodScores, theme: Theme = LIGHT, samples: int = SAM
         style(axes, theme, name[:1].upper() + name[1:], "", xlabel="lower is better" if name == "optimality gap" else "higher is better")
         _name_rows(axes, [*same] if axes is every_axes[0] else [""] * len(same), theme)
     _share_scale([axes for axes, name in zip(every_axes, chosen, strict=True) if name != "optimality gap"])
+    _note(figure, f"{extent_of(same)} Bars hold {_interval(samples)}", theme)
+    return figure
+
+
+def plot_best_on(scores: MethodScores, theme: Theme = LIGHT, samples: int = SAMPLES) -> Figure:
+    """On how many tasks each method is best by one test episode of 32, a row for each method."""
+    same = _same_tasks(scores)
+    figure, (axes,) = new_figure(6.4, 1.35 + 0.32 * len(same), 1, 1, theme)
+    _draw_rows(axes, [*estimate_best_on(same, 1 / 32, samples, CONFIDENCE).values()], _looks([*same], theme))
+    style(axes, theme, "Tasks on which a method is best by at least 1/32", "", xlabel="higher is better")
+    _name_rows(axes, [*same], theme)
+    axes.set_xlim(-0.2, len(next(iter(same.values()))) + 0.2)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     _note(figure, f"{extent_of(same)} Bars hold {_interval(samples)}", theme)
     return figure
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emc.claims import Arm, Claim, Evidence, Panel, Sample
-from emc.claims.figures import MOST_POINTS, plot_panels
+from emc.claims.figures import MOST_POINTS, plot_aggregates, plot_best, plot_panels
 from emc.configuration import configure
 from emc.report.curves import Curve
 
@@ -45,3 +45,28 @@ def test_arms_of_one_method_have_its_colour_until_they_are_too_many() -> None:
     names = ("one", "two", "three", "four")
     assert len(colours(dict.fromkeys(names[:2], "vdn"))) == 1
     assert len(colours(dict.fromkeys(names, "vdn"))) == 4
+
+
+def test_what_is_counted_over_panels_waits_for_two_that_every_method_has_finished() -> None:
+    panels = [Panel(title, tuple(Arm(f"{name} gridworld") for name in ("vdn", "qmix")), STEPS, (1, 2)) for title in ("one", "two")]
+
+    def evidence(ends: dict[tuple[str, str], float]) -> Evidence:
+        samples = {
+            panel.title: {
+                arm.name: Sample(
+                    arm,
+                    panel,
+                    configure([arm.name, "gridworld"]),
+                    tuple(Curve(seed, np.array([1.0, ends.get((panel.title, arm.name), STEPS)]), np.ones(2), 60) for seed in (1, 2)),
+                    {},
+                )
+                for arm in panel.arms
+            }
+            for panel in panels
+        }
+        return Evidence(Claim("a claim", "5.1", tuple(panels), tuple(panels), ()), "small", samples)
+
+    assert [*plot_best(evidence({}))] == ["best-on"]
+    assert [*plot_aggregates(evidence({}))] == ["aggregates", "profiles"]
+    short = evidence({("two", "qmix"): STEPS / 2})
+    assert plot_best(short) == plot_aggregates(short) == {}

@@ -12,7 +12,7 @@ from emc import statistics
 from emc.envs.registry import make_env
 from emc.errors import UserError
 from emc.methods import make_method
-from emc.report.aggregate import plot_iqm_bars, plot_profiles, scores_by_method
+from emc.report.aggregate import plot_best_on, plot_iqm_bars, plot_profiles, scores_by_method
 from emc.report.curves import group_runs
 from emc.report.figures import DARK, as_png, colour_of
 from emc.runs import RunDirectory
@@ -85,7 +85,7 @@ def test_runs_of_different_lengths_are_compared_at_the_most_common_one(tmp_path:
 
 
 def test_methods_without_a_common_task_are_not_compared() -> None:
-    for draw in (plot_iqm_bars, plot_profiles):
+    for draw in (plot_iqm_bars, plot_profiles, plot_best_on):
         with pytest.raises(UserError, match="a has no runs on y"):
             draw({"a": {"x": np.ones(1)}, "b": {"x": np.ones(1), "y": np.ones(1)}})
         with pytest.raises(UserError, match="no methods"):
@@ -112,6 +112,19 @@ def test_bars_are_intervals_and_markers_the_aggregates() -> None:
         plot_iqm_bars(RAGGED, names=("iqm",))
 
 
+def test_counts_of_tasks_are_drawn_with_their_intervals() -> None:
+    (axes,) = plot_best_on(RAGGED, samples=200).axes
+    expected = [*statistics.estimate_best_on(RAGGED, 1 / 32, 200).values()]
+    assert len({one.high for one in expected}) > 1  # so that rows can be told apart
+    for bar, line, one in zip(axes.patches, axes.lines, expected, strict=True):
+        assert (bar.get_x(), bar.get_x() + bar.get_width()) == pytest.approx((one.low, one.high))
+        assert float(line.get_xdata()[0]) == one.value
+    assert [label.get_text() for label in axes.get_yticklabels()] == [*RAGGED]
+    low, high = axes.get_xlim()
+    assert low < 0
+    assert high > 2  # the tasks that there are
+
+
 def test_profiles_are_the_shares_of_runs_above_each_score() -> None:
     at = np.array([0.0, 0.35, 0.9, 1.0])
     axes = plot_profiles(RAGGED, thresholds=at, samples=50).axes[0]
@@ -133,5 +146,5 @@ def test_a_method_looks_the_same_in_all_of_them() -> None:
 
 def test_they_can_be_drawn_dark_and_with_strange_names() -> None:
     strange = {"$\\frac{1}{": RAGGED["vdn"], "a" * 200: RAGGED["emc-vdn"]}
-    for figure in (plot_iqm_bars(strange, DARK, 5), plot_profiles(strange, DARK, samples=5)):
+    for figure in (plot_iqm_bars(strange, DARK, 5), plot_profiles(strange, DARK, samples=5), plot_best_on(strange, DARK, 5)):
         assert as_png(figure).startswith(b"\x89PNG")
