@@ -128,7 +128,7 @@ def plot_best_on(scores: MethodScores, theme: Theme = LIGHT, samples: int = SAMP
     style(axes, theme, "Tasks on which a method is best by at least 1/32", "", xlabel="higher is better")
     _name_rows(axes, [*same], theme)
     axes.set_xlim(-0.2, len(next(iter(same.values()))) + 0.2)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     _note(figure, f"{extent_of(same)} Bars hold {_interval(samples)}", theme)
     return figure
 
