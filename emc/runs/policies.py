@@ -45,11 +45,11 @@ def load(folder: Path) -> Kept:
     config, facts = from_json(meta.get("config")), [meta.get(name) for name in ("seed", "step", "score", "episodes")]
     if not isinstance(config, RunConfig) or not isinstance(config.env, Environment) or None in facts:
         raise CheckpointError(f"{folder}: does not say what the agents are. Use a folder that emc wrote.")
-    like: Any = jax.eval_shape(lambda: tested(config.method, init_learner(config.method, config.env.spec, jax.random.key(0))))
+    like = jax.eval_shape(lambda: tested(config.method, init_learner(config.method, config.env.spec, jax.random.key(0))))
     (net, state), _ = checkpoint.load(folder, (like.net, like.state))
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((net, state)) if jnp.issubdtype(leaf.dtype, jnp.floating)):
         raise CheckpointError(f"{folder}: a weight is not a finite number. Use another policy.")
-    return Kept(Actors(config.method.policy, net, state), config, *cast(list[Any], facts))
+    return Kept(Actors(like.policy, net, state), config, *cast(list[Any], facts))
 
 
 def shipped() -> tuple[str, ...]:

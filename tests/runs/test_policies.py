@@ -35,6 +35,7 @@ def test_agents_come_back_as_they_were(tmp_path: Path, method: str) -> None:
     policies.save(tmp_path / "agents", kept)
     found = policies.load(tmp_path / "agents")
     assert dataclasses.replace(found, actors=kept.actors) == kept
+    assert found.actors.policy == kept.actors.policy
     assert bits(found.actors) == bits(kept.actors)
     assert jax.tree.leaves(found.actors)
 
