@@ -9,7 +9,6 @@ weigh every run alike, and aggregates of means every task.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -23,6 +22,7 @@ Scores = Mapping[str, Float[np.ndarray, " runs"]]  # by task; tasks may have dif
 Tables = Sequence[Float[np.ndarray, "*samples runs"]]  # the same without names, possibly many samples of it at once
 Aggregate = Callable[[Tables], Float[np.ndarray, "*samples"]]
 CHUNK = 500_000  # numbers that the bootstrap holds at once, about
+ROUNDING = 1e-9  # by which a difference of scores may miss a margin that it reaches
 FEW = 200  # runs that an exact test compares at most
 
 
@@ -91,11 +91,11 @@ def profile(tables: Tables, thresholds: Float[np.ndarray, " k"]) -> Float[np.nda
     return shares.reshape(*samples, len(thresholds))
 
 
-def best_on(methods: Sequence[Tables], margin: float) -> Float[np.ndarray, "methods *samples"]:
-    """On how many tasks the median run of each method is above that of every other method by a margin or more."""
+def best_on(methods: Sequence[Tables], margin: float) -> Int[np.ndarray, "methods *samples"]:
+    """On how many tasks the median run of each method is above that of every other method by a margin or more; without one, ties count."""
     medians = np.array([[np.median(table, axis=-1) for table in tables] for tables in methods])
     rivals = np.array([np.max(np.delete(medians, own, axis=0), axis=0) for own in range(len(medians))])
-    return np.sum(medians >= rivals + margin, axis=1)
+    return np.sum(medians - rivals >= margin - ROUNDING, axis=1)
 
 
 # ------------------------------------------------------------------------------------------------------------- intervals
@@ -132,18 +132,17 @@ def estimate_best_on(
     """
     check_number("margin", margin, "say by how much the best must be ahead, such as 1/32.", low=0.0)
     if len(scores) < 2:
-        raise UserError("one method alone is the best on everything: give two or more")
+        raise UserError("who is best can only be said of several methods: give two or more")
     tasks = [*next(iter(scores.values()))]
     for name, own in scores.items():
         if different := sorted(set(tasks) ^ set(own)):
             raise UserError(f"not every method has {', '.join(different)} ({name}): compare methods on the same tasks")
     tables = [_checked({task: own[task] for task in tasks}, samples, confidence) for own in scores.values()]
-    ends = np.cumsum([0] + [len(own) for own in tables])
+    together = [table for own in tables for table in own]  # as one set: nothing is compared run by run, so blocks may be large
 
     def count(every: Tables) -> np.ndarray:
-        return best_on([every[begin:end] for begin, end in itertools.pairwise(ends)], margin)
+        return best_on([every[at : at + len(tasks)] for at in range(0, len(every), len(tasks))], margin)
 
-    together = [table for own in tables for table in own]
     drawn = np.concatenate([count(some) for (some,) in _resampled([together], samples, seed)], axis=-1)
     low, high = _ends(drawn.T, confidence)
     return {name: Estimate(*map(float, numbers)) for name, *numbers in zip(scores, count(together), low, high, strict=True)}

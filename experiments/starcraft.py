@@ -80,6 +80,6 @@ CLAIM = Claim(
         Statement("3m (an easy map, not in the paper): EMC is comparable to QMIX and QPLEX", comparable("3m", OURS, "qmix", "qplex")),
     ),
     figures=lambda evidence, theme: (
-        plot_aggregates(evidence, theme) | plot_best(evidence, theme) | plot_inside(evidence, "3m", OURS, theme)
+        plot_aggregates(evidence, theme) | plot_best(evidence, (OURS, *OTHERS), theme) | plot_inside(evidence, "3m", OURS, theme)
     ),
 )

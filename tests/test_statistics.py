@@ -75,6 +75,8 @@ def test_how_sure_it_is_that_a_method_is_best_depends_on_its_runs() -> None:
     close = {"a": {"x": np.array([17 / 32])}, "b": {"x": np.array([16 / 32])}}
     assert [one.value for one in s.estimate_best_on(close).values()] == [1.0, 0.0]
     assert [one.value for one in s.estimate_best_on(close, 1 / 16).values()] == [0.0, 0.0]
+    rounded = {"a": {"x": np.array([0.3])}, "b": {"x": np.array([0.2])}}  # 0.2 + 0.1 is more than 0.3 in binary
+    assert [one.value for one in s.estimate_best_on(rounded, 0.1).values()] == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -79,17 +79,22 @@ class Evidence:
 
 
 def jobs_of(panels: Sequence[Panel]) -> list[Job]:
-    """Every run that some panels need, once each, first seeds first: what is stopped early has something of everything."""
-    found: dict[str, Job] = {}
+    """Every run that some panels need, first seeds first: what is stopped early has something of everything.
+
+    Of runs that differ in nothing but their length the longest says all.
+    """
+    found: dict[tuple[str, tuple[int, ...]], Job] = {}
     asked = [(seed, panel, arm) for panel in panels for arm in panel.arms for seed in panel.seeds]
     for seed, panel, arm in sorted(asked, key=lambda one: one[0]):
-        job = seeded(_words(arm, panel), seed)
-        found.setdefault(job.key, job)
+        job = _job(arm, panel, seed)
+        known = found.setdefault((job.kind.kin, job.kind.seeds), job)
+        if known.kind.steps < job.kind.steps:
+            found[job.kind.kin, job.kind.seeds] = job
     return [*found.values()]
 
 
-def _words(arm: Arm, panel: Panel) -> list[str]:
-    return [*shlex.split(arm.words), "--steps", str(panel.steps)]
+def _job(arm: Arm, panel: Panel, seed: int) -> Job:
+    return seeded(shlex.split(arm.words), seed, panel.steps)
 
 
 def gather(claim: Claim, budget: str, surveys: Sequence[Survey]) -> Evidence:
@@ -103,7 +108,7 @@ def gather(claim: Claim, budget: str, surveys: Sequence[Survey]) -> Evidence:
 
 
 def _sample(panel: Panel, arm: Arm, surveys: Sequence[Survey]) -> Sample:
-    job = seeded(_words(arm, panel), panel.seeds[0])
+    job = _job(arm, panel, panel.seeds[0])
     curves: dict[int, Curve] = {}
     runs: dict[int, RunDirectory] = {}
     found = [RunDirectory.open(path) for survey in surveys for path in survey.kin(job)]

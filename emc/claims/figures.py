@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emc.claims.evidence import Evidence, Sample
+from emc.claims.judgement import SEEDS
 from emc.envs.base import HasMap
 from emc.report.aggregate import plot_best_on, plot_iqm_bars, plot_profiles
 from emc.report.ceilings import different, draw_ceilings
@@ -78,17 +79,17 @@ def plot_aggregates(evidence: Evidence, theme: Theme = LIGHT) -> dict[str, Figur
     return {"aggregates": plot_iqm_bars(shared, theme), "profiles": plot_profiles(shared, theme)} if shared else {}
 
 
-def plot_best(evidence: Evidence, theme: Theme = LIGHT) -> dict[str, Figure]:
-    """On how many panels each method is best; none before two methods share two panels."""
-    shared = _shared_panels(evidence)
-    return {"best-on": plot_best_on(shared, theme)} if shared else {}
+def plot_best(evidence: Evidence, methods: Sequence[str], theme: Theme = LIGHT) -> dict[str, Figure]:
+    """On how many panels each of some methods is best; none before two of them share two panels, with as many seeds as a judge wants."""
+    shared = {name: own for name, own in _shared_panels(evidence, SEEDS).items() if name in methods}
+    return {"best-on": plot_best_on(shared, theme)} if len(shared) > 1 else {}
 
 
-def _shared_panels(evidence: Evidence) -> dict[str, dict[str, np.ndarray]]:
-    """Scores by method and panel, of panels that all methods have; none if these, or the methods, are not two at least."""
+def _shared_panels(evidence: Evidence, seeds: int = 1) -> dict[str, dict[str, np.ndarray]]:
+    """Scores by method and panel, of panels that all have with so many seeds; none if these, or the methods, are not two at least."""
     scores: dict[str, dict[str, np.ndarray]] = {}
     for title, arms in evidence.samples.items():
-        if all(sample.complete for sample in arms.values()):
+        if all(len(sample.complete) >= seeds for sample in arms.values()):
             for name, sample in arms.items():
                 scores.setdefault(name, {})[title] = sample.finals
     common = {title for own in scores.values() for title in own if all(title in other for other in scores.values())}

@@ -1,4 +1,4 @@
-"""Scores over tasks, and figures of them: aggregates and performance profiles, each with its bootstrap interval.
+"""Scores over tasks, and figures of them: aggregates, performance profiles and who is best, each with its bootstrap interval.
 
 Scores are given method by method and task by task, one number per run, on the task's own scale (`Task.score`), so that no method in a
 figure moves another. Methods are compared on the same tasks only. Tasks may have different numbers of runs.

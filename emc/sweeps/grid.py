@@ -96,10 +96,11 @@ def jobs_of(sweep: Sweep) -> list[Job]:
     return jobs
 
 
-def seeded(words: Sequence[str], seed: int) -> Job:
-    """The run of one seed; the words are parsed once for all seeds, which takes longest."""
-    config = configure([*words, "--seed", "0"])
-    return Job((*words, "--seed", str(seed)), dataclasses.replace(config, seeds=tuple(seed + offset for offset in config.seeds)))
+def seeded(words: Sequence[str], seed: int, steps: int | None = None) -> Job:
+    """The run of one seed, of as many steps as the words say or these; the words are parsed once for all of them, which takes longest."""
+    config, length = configure([*words, "--seed", "0"]), () if steps is None else ("--steps", str(steps))
+    own = dataclasses.replace(config, seeds=tuple(seed + offset for offset in config.seeds))
+    return Job((*words, *length, "--seed", str(seed)), own if steps is None else own.until(steps))
 
 
 def grouped(jobs: Sequence[Job], survey: Survey, side_by_side: Callable[[Job], int] = lambda job: 1) -> list[Job]:

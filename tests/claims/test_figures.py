@@ -48,16 +48,16 @@ def test_arms_of_one_method_have_its_colour_until_they_are_too_many() -> None:
 
 
 def test_what_is_counted_over_panels_waits_for_two_that_every_method_has_finished() -> None:
-    panels = [Panel(title, tuple(Arm(f"{name} gridworld") for name in ("vdn", "qmix")), STEPS, (1, 2)) for title in ("one", "two")]
+    panels = [Panel(title, tuple(Arm(f"{name} gridworld") for name in ("vdn", "qmix")), STEPS, (1, 2, 3)) for title in ("one", "two")]
 
-    def evidence(ends: dict[tuple[str, str], float]) -> Evidence:
+    def evidence(ends: dict[tuple[str, str], float], seeds: tuple[int, ...] = (1, 2, 3)) -> Evidence:
         samples = {
             panel.title: {
                 arm.name: Sample(
                     arm,
                     panel,
                     configure([arm.name, "gridworld"]),
-                    tuple(Curve(seed, np.array([1.0, ends.get((panel.title, arm.name), STEPS)]), np.ones(2), 60) for seed in (1, 2)),
+                    tuple(Curve(seed, np.array([1.0, ends.get((panel.title, arm.name), STEPS)]), np.ones(2), 60) for seed in seeds),
                     {},
                 )
                 for arm in panel.arms
@@ -66,7 +66,9 @@ def test_what_is_counted_over_panels_waits_for_two_that_every_method_has_finishe
         }
         return Evidence(Claim("a claim", "5.1", tuple(panels), tuple(panels), ()), "small", samples)
 
-    assert [*plot_best(evidence({}))] == ["best-on"]
+    (best,) = plot_best(evidence({}), ("vdn", "qmix", "iql")).values()
+    assert [label.get_text() for label in best.axes[0].get_yticklabels()] == ["vdn", "qmix"]
+    assert plot_best(evidence({}), ("vdn",)) == plot_best(evidence({}, (1, 2)), ("vdn", "qmix")) == {}
     assert [*plot_aggregates(evidence({}))] == ["aggregates", "profiles"]
     short = evidence({("two", "qmix"): STEPS / 2})
-    assert plot_best(short) == plot_aggregates(short) == {}
+    assert plot_best(short, ("vdn", "qmix")) == plot_aggregates(short) == {}

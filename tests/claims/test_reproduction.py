@@ -49,6 +49,14 @@ def test_every_claim_can_be_run_and_says_what_it_is(name: str) -> None:
         assert named <= parts[0] | parts[1], f"{text}: names a panel or a method that no budget has"
 
 
+def test_what_a_longer_run_says_is_not_run_twice() -> None:
+    arms = tuple(Arm(f"{method} gridworld") for method in ("vdn", "qmix"))
+    panels = [Panel("short", arms, 1_000, (1, 2)), Panel("long", arms[:1], 2_000, (1, 3))]
+    jobs = [(job.config.method_name, job.config.seeds, job.config.budget.steps) for job in jobs_of(panels)]
+    assert jobs == [("vdn", (1,), 2_000), ("qmix", (1,), 1_000), ("vdn", (2,), 1_000), ("qmix", (2,), 1_000), ("vdn", (3,), 2_000)]
+    assert {job.key for job in jobs_of([*reversed(panels)])} == {job.key for job in jobs_of(panels)}
+
+
 def test_the_claims_of_the_paper_are_all_there() -> None:
     wanted = "gridworld-penalty heat-maps noise slip predator-prey starcraft ablations design-choices memory-weight"
     assert {*wanted.split()} <= {*claims()}

@@ -123,6 +123,7 @@ def test_counts_of_tasks_are_drawn_with_their_intervals() -> None:
     low, high = axes.get_xlim()
     assert low < 0
     assert high > 2  # the tasks that there are
+    assert all(tick == round(tick) for tick in axes.get_xticks())
 
 
 def test_profiles_are_the_shares_of_runs_above_each_score() -> None:

@@ -304,6 +304,16 @@ def test_mistakes_in_runs_and_equal_runs_are_found_before_the_first_begins() -> 
         names(Sweep(("vdn", "vdn --gamma 0.9"), ("gridworld",)))
 
 
+def test_seeds_and_lengths_mean_the_same_whether_said_in_words_or_not() -> None:
+    words = ["emc-vdn", "gridworld", "--env.penalty", "1"]
+    job, whole = seeded(words, 7, 1234), [*words, "--steps", "1234", "--seed", "7"]
+    assert (job.words, job.config) == (tuple(whole), configure(whole))
+    said = seeded([*words, "--steps", "1234"], 7)
+    assert (said.words, said.config) == (job.words, job.config)
+    with pytest.raises(UserError, match="steps"):
+        seeded(words, 7, -1)
+
+
 def small(seed: int, steps: int = 90) -> Job:
     words = ["vdn", "gridworld", *SMALL.split(), "--steps", str(steps), "--seed", str(seed)]
     return Job(tuple(words), configure(words))
