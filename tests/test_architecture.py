@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "emc").rglob("*.py"))
@@ -119,3 +122,22 @@ def test_importing_the_package_loads_no_plotting_and_no_command_line() -> None:
     program = f"import sys, jax, equinox, optax; old = {{*sys.modules}}; import emc; print(*({{*{heavy}}} & ({{*sys.modules}} - old)))"
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout.split() == []
+
+
+def test_every_version_that_is_installed_by_default_runs_on_the_oldest_python_that_is_promised() -> None:
+    """Also on its first patch release: Debian 12 has 3.11.2, where a package that wants 3.11.5 leaves nothing to install."""
+    oldest = re.search(r'requires-python = ">=(3\.\d+)"', (ROOT / "pyproject.toml").read_text())
+    assert oldest is not None
+    pins = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
+    assert len(pins) > 50
+    installed = {pin.name: importlib.metadata.metadata(pin.name) for pin in pins if _is_there(pin)}
+    assert len(installed) > 50
+    too_new = {name for name, about in installed.items() if f"{oldest[1]}.0" not in SpecifierSet(about.get("Requires-Python") or "")}
+    assert not too_new
+
+
+def _is_there(pin: Requirement) -> bool:
+    try:
+        return importlib.metadata.version(pin.name) in pin.specifier
+    except importlib.metadata.PackageNotFoundError:
+        return False  # of an extra that is not installed here
