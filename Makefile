@@ -5,6 +5,7 @@ STAMP := $(VENV)/.set-up
 EXTRAS := $(VENV)/.extras
 BROWSER := $(VENV)/.browser
 BIN := $(VENV)/bin
+TRIED := python3.14 python3.13 python3.12 python3.11
 
 # Processes with one XLA thread each are faster than one with several, if none runs out of tests before the others; on two cores a third one works
 # while tests of clusters and of what hangs wait. Compiled programs are kept between test runs, and so are test files as pytest rewrites them,
@@ -59,13 +60,13 @@ clean:  ## remove .venv and caches; runs and results stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .jax_cache dist site
 	find emc tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The system's own interpreter comes first: distributions optimise theirs by a profile, version managers mostly do not, and all that traces programs
-# takes up to half as long again with those. A candidate counts only if it runs: version managers leave names behind that lead nowhere.
+# The system's own interpreters come first: distributions optimise theirs by a profile, version managers mostly do not, and tests take a tenth to a sixth
+# longer with those. A candidate counts only if it runs: version managers leave names behind that lead nowhere.
 $(STAMP): pyproject.toml constraints.txt
 	@usable='import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))'; \
 	found=; \
 	if ! $(BIN)/python -c "$$usable" >/dev/null 2>&1; then \
-		for candidate in $(PYTHON) $$(command -pv python3) python3.14 python3.13 python3.12 python3.11 python3 python; do \
+		for candidate in $(PYTHON) $$(for name in $(TRIED); do command -pv $$name; done) $(TRIED) python3 python; do \
 			if $$candidate -c "$$usable" >/dev/null 2>&1; then found=$$candidate; break; fi; \
 		done; \
 		if [ -z "$$found" ]; then \

@@ -59,7 +59,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 PRIORITISED = Prioritised(exponent=0.5, new_priority=100.0)
 APART: dict[str, Any] = {
-    "policy": Apart(hidden=64, weights=(0.0, 0.25, 1.0, 4.0), blindly=0.5, window=90, learning_rate=5e-4, target_interval=200),
+    "policy": Apart(hidden=64, weights=(0.0, 0.25, 1.0, 4.0, 16.0), blindly=1.0, window=90, learning_rate=5e-4, target_interval=200),
     "curiosity": dataclasses.replace(TOY_CURIOSITY, own_values=False, weight=DecayingWeight(start=1.0, rate=1.0)),
     "replay": PRIORITISED,
 }  # ours

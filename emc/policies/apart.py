@@ -6,9 +6,9 @@ speak of. A second value function (iota, summed over agents) learns from the bon
     a_i = argmax_a Q_i^phi / s_E + beta Q_i^iota,
 
 with epsilon on top. The bonus is divided by the running deviation of its discounted sum, phi by that of its targets (s_E; 1 until a reward
-was seen), so that the two are on one scale whatever the rewards are. `beta` is drawn anew for each episode: half of the time any of
-`weights`, otherwise the one whose last episodes earned most, with a bonus for those that were hardly tried. Half of all episodes explore
-whatever they earn, so that no punishment can switch curiosity off, and phi is never bent by it.
+was seen), so that the two are on one scale whatever the rewards are. `beta` is drawn anew for each episode, from all of `weights` alike:
+whatever exploring earns, no punishment can switch it off, and phi is never bent by it. With `blindly` below 1 the rest of the episodes have
+the weight whose last episodes earned most; where all that is found at first is punishment, that is the one that discovers nothing.
 
 iota's next actions are those of the episode's own mixture: it values exploring as it was done.
 """
@@ -116,8 +116,8 @@ TINY = 1e-6  # no scale is smaller
 class Apart(Policy):
     """Exploring and exploiting by two value functions."""
 
-    weights: tuple[float, ...] = (0.0, 0.25, 1.0, 4.0)  # beta: of discovering beside earning; an episode has one of them
-    blindly: float = 0.5  # share of episodes whose weight is drawn blindly
+    weights: tuple[float, ...] = (0.0, 0.25, 1.0, 4.0, 16.0)  # beta: of discovering beside earning; an episode has one of them
+    blindly: float = 1.0  # share of episodes whose weight is drawn blindly; of the others it is judged by what it earned
     window: int = 90  # episodes by which weights are judged
     scale_rate: float = 0.01  # at which scales follow, per gradient step
     optimiser: Optimiser = RMSprop()  # of iota, as everything below

@@ -23,7 +23,7 @@ from emc.training.loop import Budget, Program
 from tests.twins import SPEC, agent_values, as_numpy, begun, bits, filled, laid, quick, random_episodes
 
 GAMMA = 0.9
-POLICY = Apart(hidden=4, weights=(0.0, 0.5, 3.0), window=6)
+POLICY = Apart(hidden=4, weights=(0.0, 0.5, 3.0), blindly=0.5, window=6)
 LENGTHS, CUT = [4, 2, 3], [True, False, False]
 ARMS = np.array([2, 0, 1])
 BATCH = dataclasses.replace(
@@ -120,7 +120,7 @@ def test_an_episode_is_played_by_the_mixture_of_its_arm() -> None:
     assert (actors.policy, bits(actors.net)) == (RecurrentQ(hidden=4), bits(phi))
 
 
-def test_the_arm_that_earned_most_lately_is_played_half_of_the_time_and_any_other_the_rest() -> None:
+def test_arms_are_drawn_alike_unless_half_of_the_time_the_one_that_earned_most_lately_is_wanted() -> None:
     state, phi = start(), filled(lambda key: POLICY.init_net(key, SPEC), 3)
     for arms, returns in (([0, 1, 2], [9.0, 9.0, 9.0]), ([0, 1, 2], [0.0, 4.0, 1.0]), ([0, 0, 1], [2.0, 2.0, 0.0])):
         reward = np.zeros_like(BATCH.reward)
@@ -133,6 +133,11 @@ def test_the_arm_that_earned_most_lately_is_played_half_of_the_time_and_any_othe
     begin = quick(jax.vmap(lambda key: POLICY.begin(phi, state, BATCH.state[0, 0], key, SPEC).arm))
     shares = np.bincount(np.asarray(begin(jax.random.split(jax.random.key(0), 3_000))), minlength=3) / 3_000
     np.testing.assert_allclose(shares, [1 / 6, 1 / 6 + 1 / 2, 1 / 6], atol=0.03)
+    alike = quick(
+        jax.vmap(lambda key: dataclasses.replace(POLICY, blindly=Apart().blindly).begin(phi, state, BATCH.state[0, 0], key, SPEC).arm)
+    )
+    shares = np.bincount(np.asarray(alike(jax.random.split(jax.random.key(1), 3_000))), minlength=3) / 3_000
+    np.testing.assert_allclose(shares, [1 / 3, 1 / 3, 1 / 3], atol=0.03)
     untried = POLICY.init(jax.random.key(0), SPEC)
     assert np.all(np.isinf(np.asarray(POLICY.promise(untried))))
 
