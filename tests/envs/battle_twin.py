@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
+import numpy as np
+
 from emc.envs.battle.maps import Map
-from emc.envs.battle.terrain import SIZE, STRAIGHT, cells, routes, walkable
+from emc.envs.battle.terrain import SIZE, STRAIGHT, Terrain, cells, routes, walkable
 from emc.envs.battle.units import Plane, Unit
 
 TICK = 1 / 16
@@ -58,12 +61,12 @@ def strength(attacker: Unit, target: Unit) -> float:
 
 
 def is_open(battle: Map, unit: Unit, x: float, y: float) -> bool:
-    if unit.plane is Plane.AIR:
-        return True
-    grid = walkable(battle.terrain)
-    if unit.plane is Plane.CLIFF:
-        grid = grid | cells(battle.terrain.cliffs)
-    return bool(grid[int(x), int(y)])
+    return unit.plane is Plane.AIR or bool(ground(battle.terrain, unit.plane)[int(x), int(y)])
+
+
+@functools.cache
+def ground(terrain: Terrain, plane: Plane) -> np.ndarray:
+    return walkable(terrain) | cells(terrain.cliffs) if plane is Plane.CLIFF else walkable(terrain)
 
 
 def slide(battle: Map, one: Soldier, dx: float, dy: float) -> None:
@@ -202,13 +205,15 @@ def walk(battle: Map, army: list[Soldier], alive: list[bool]) -> None:
                     continue
                 dx, dy = one.x - other.x + 1e-4 * (i - j), one.y - other.y
                 touching = one.unit.separation + other.unit.separation
+                overlap = touching * touching - dx * dx - dy * dy
+                if overlap <= 0:
+                    continue
                 share = 0.5
-                firm, other_firm = (who.busy for who in (one, other))
                 if one.allied != other.allied and moved[i] != moved[j]:
                     share = 1.0 if moved[i] else 0.0
-                elif one.allied == other.allied and firm != other_firm:
-                    share = 0.0 if firm else 1.0
-                force = max(touching**2 - dx * dx - dy * dy, 0.0) / touching**2 * share
+                elif one.allied == other.allied and one.busy != other.busy:
+                    share = 0.0 if one.busy else 1.0
+                force = overlap / touching**2 * share
                 px, py = px + force * dx, py + force * dy
             pushes.append((px, py) if one.unit.speed else (0.0, 0.0))
         for one, push in zip(army, pushes, strict=True):
@@ -250,13 +255,15 @@ def tick(battle: Map, army: list[Soldier], jitter: list[float]) -> None:
         one.reached = one.aims and gap(one, army[target]) <= one.unit.reach
     blow_targets = [one.blow_target for one in army]
     phases = [attack(one, one.target, army, alive[i], jitter[i]) for i, one in enumerate(army)]
-    before = [(gap_row[:]) for gap_row in [[gap(a, b) for b in army] for a in army]]
+    before = {i: [gap(one, other) for other in army] for i, one in enumerate(army) if one.unit.blast}
     walk(battle, army, alive)
 
     blows: list[tuple[int, int, int]] = []  # who hits whom, how often
     bursts = [False] * len(army)
     for i, one in enumerate(army):
         fires, lands = phases[i]
+        if not (fires or lands or one.bursting):
+            continue
         foes = [j for j, foe in enumerate(army) if foe.allied != one.allied and alive[j] and strength(one.unit, foe.unit) > 0]
         if one.unit.blast:
             bursts[i] = fires or one.bursting
