@@ -23,15 +23,6 @@ from emc.types import EnvSpec, Episodes
 GAMMA, TOGETHER = 0.9, 50
 
 
-def optimum(model) -> tuple[np.ndarray, np.ndarray]:
-    """Values and joint actions of the best play, without a limit."""
-    value, q = np.zeros_like(model.reward), np.zeros(())
-    for _ in range(200):
-        q = model.after(model.reward + GAMMA * np.where(model.won, 0.0, value)).reshape(ACTIONS**2, *value.shape)
-        value = q.max(axis=0)
-    return value, q.argmax(axis=0)
-
-
 def play(model, policy: np.ndarray, epsilon: float, rng: np.random.Generator) -> tuple[list[tuple[int, int]], np.ndarray, list[float]]:
     """One episode: pairs of cells, joint actions, rewards."""
     cells, actions, rewards = [model.start], [], []
@@ -76,7 +67,7 @@ def main() -> None:
     print(f"{asked.episodes} episodes, random actions {asked.epsilon:g}; bias / root mean square")
     for slip in (0.0, 0.1, 0.3, 0.5):
         model, rng = model_of(Gridworld(slip=slip)), np.random.default_rng(0)
-        value, policy = optimum(model)
+        value, policy = model.unlimited(GAMMA)
         n = len(model.won)
         spec = EnvSpec(n_agents=2, n_actions=ACTIONS, obs_size=1, state_size=2 * n, episode_limit=model.steps)
         memories = [EpisodicMemory(capacity=100_000, statistic=statistic) for statistic in ("best", "mean", "bound")]

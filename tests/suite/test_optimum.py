@@ -16,6 +16,7 @@ import pytest
 
 from emc.cli import main
 from emc.envs import Climbing, Gridworld, NStepGame, OneStepGame, Pass, Penalty, PredatorPrey, PushBox, SecretRoom, TwoStepGame, make_env
+from emc.envs.gridworld import MOVES, STAY
 from emc.errors import UserError
 from emc.suite import known_optimum
 from emc.suite.gridworld import _views, centralised, decentralise, evaluate, model_of
@@ -127,6 +128,20 @@ def test_the_decentralised_policy_attains_its_numbers_when_played(vision: Any) -
         (values, best.decentralised.value),
     ):
         assert abs(played.mean() - told) < 4 * played.std() / math.sqrt(n)
+
+
+def test_without_a_limit_the_better_agent_waits_for_the_other() -> None:
+    """By hand without slips: the nearer one waits off its goal, then both step onto theirs at once, for 10."""
+    env = Gridworld()
+    model, half = model_of(env), env.columns // 2
+    value, best = model.unlimited(0.9)
+    row, column = np.divmod(np.arange(len(model.won)), half)
+    away = [abs(row - goal[0]) + abs(column + agent * half - goal[1]) for agent, goal in enumerate(env.goals)]
+    last = np.maximum(away[0][:, None], away[1])
+    np.testing.assert_allclose(np.where(model.won, 0.0, value), np.where(model.won, 0.0, 10 * 0.9 ** (last - 1.0)), atol=1e-6)
+    assert best[model.start] // len(MOVES) != STAY
+    slippery = model_of(Gridworld(slip=0.5))
+    assert 1.341 < slippery.unlimited(0.9)[0][slippery.start] < 1.4  # 1.340 with the limit
 
 
 def test_a_decentralised_policy_never_tells_apart_what_looks_the_same() -> None:
