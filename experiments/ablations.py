@@ -5,6 +5,7 @@ three. On this package's own maps, not in the game.
 """
 
 from emc.claims import Arm, Claim, Panel, Statement
+from emc.claims.figures import plot_memory
 from emc.claims.judgement import ahead, all_of, along_the_way, comparable, fails
 
 METHODS = ("emc-qplex", "emc-wo-c", "emc-wo-m", "qplex")
@@ -35,4 +36,5 @@ CLAIM = Claim(
             for name in MAPS
         ),
     ),
+    figures=plot_memory,
 )

@@ -5,6 +5,7 @@ On 3s5z_vs_3s6z, 2s3z and 3s_vs_5z; λ = 0.5 should do worse on 3s_vs_5z. On thi
 """
 
 from emc.claims import Arm, Claim, Panel, Statement
+from emc.claims.figures import plot_memory
 from emc.claims.judgement import ahead, all_of, along_the_way, comparable
 
 WEIGHTS = ("0.001", "0.01", "0.1", "0.5")
@@ -37,4 +38,5 @@ CLAIM = Claim(
             "3s_vs_5z: λ = 0.5 does worse", all_of(*(ahead("3s_vs_5z", middle, "λ = 0.5", measure=along_the_way) for middle in MIDDLE))
         ),
     ),
+    figures=plot_memory,
 )

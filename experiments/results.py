@@ -28,7 +28,8 @@ from emc.claims.figures import plot_panels
 from emc.claims.judgement import OUTSIDE
 from emc.claims.reproduction import csv_of, figures_of, missing, verdicts_of
 from emc.files import written_whole
-from emc.report.figures import pixels
+from emc.report.curves import Curve, draw_band, middle_half
+from emc.report.figures import LIGHT, LOOKS, legend_below, looks_of, mark, new_figure, pixels, style
 from emc.statistics import quartiles, steps_to
 from emc.sweeps.jobs import Survey
 
@@ -38,6 +39,7 @@ FIGURES = PAGE.parent / "figures"
 FRONT_CLAIM, FRONT_PANEL, FRONT = "gridworld-penalty", "p = 2", PAGE.parent / "pictures" / "gridworld-p2.png"  # what the README shows
 KEPT = ("manifest.json", "metrics.jsonl", "maps.jsonl", "speed.jsonl")
 SCRIPTED = RESULTS / "scripted-battles.json"
+MEMORY_ERROR, MEMORY_ERROR_FIGURE = RESULTS / "memory-error.json", FIGURES / "memory-error.png"
 HEAD = """# Results
 
 {counts} A statement is a sentence of the paper, or a question that it leaves open, made runnable
@@ -219,23 +221,23 @@ def _runs(sample: Sample) -> dict[Path, str]:
 def draw(evidence: Evidence) -> None:
     """The figures of a claim."""
     for name, figure in figures_of(evidence).items():
-        save(figure, evidence, FIGURES / f"{evidence.claim.name}-{name}.png")
+        save(figure, data_hash(evidence), FIGURES / f"{evidence.claim.name}-{name}.png")
 
 
 def draw_front(evidence: Evidence) -> None:
     """The panel that the README shows."""
     hardest = dataclasses.replace(evidence, samples={FRONT_PANEL: evidence.samples[FRONT_PANEL]})
-    save(plot_panels(hardest), evidence, FRONT)
+    save(plot_panels(hardest), data_hash(evidence), FRONT)
 
 
-def save(figure: Figure, evidence: Evidence, path: Path) -> None:
-    """A figure, marked with the data it was drawn from."""
+def save(figure: Figure, data: str, path: Path) -> None:
+    """A figure, marked with a hash of what it was drawn from."""
     path.parent.mkdir(exist_ok=True)
-    mark = PngImagePlugin.PngInfo()
-    mark.add_text("data", data_hash(evidence))
+    info = PngImagePlugin.PngInfo()
+    info.add_text("data", data)
     image = Image.fromarray(pixels(figure)).quantize(256, dither=Image.Dither.NONE)
     with written_whole(path) as beside:
-        image.save(beside, "png", optimize=True, pnginfo=mark)
+        image.save(beside, "png", optimize=True, pnginfo=info)
 
 
 def data_hash(evidence: Evidence) -> str:
@@ -304,6 +306,48 @@ def scripted(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+# ------------------------------------------------------------------------------------------- what a memory holds, and the truth
+
+
+def memory_errors() -> dict[float, dict[str, list[Curve]]]:
+    """Mean errors along training, seed by seed, of each statistic at each slip."""
+    found: dict[float, dict[str, list[Curve]]] = {}
+    for one in json.loads(MEMORY_ERROR.read_text()):
+        steps, bias = (np.array([line[name] for line in one["lines"]], float) for name in ("steps", "bias"))
+        found.setdefault(one["slip"], {}).setdefault(one["statistic"], []).append(Curve(one["seed"], steps, bias, 0))
+    return found
+
+
+def draw_memory_errors() -> None:
+    """A panel for each slip; nothing is wrong at zero."""
+    found = memory_errors()
+    figure, every_axes = new_figure(4.2 * len(found), 3.2, 1, len(found), LIGHT)
+    for axes, (slip, statistics) in zip(every_axes, found.items(), strict=True):
+        looks = dict(zip(statistics, looks_of([*LOOKS][: len(statistics)], LIGHT), strict=True))
+        lines = [draw_band(axes, middle_half(curves), looks[name], name, 1.5) for name, curves in statistics.items()]
+        axes.axhline(0.0, color=LIGHT.faint, linewidth=0.8)
+        mark(lines, [*looks.values()])
+        style(axes, LIGHT, f"ξ = {slip:g}", "remembered minus optimum")
+    legend_below(figure, every_axes, len(every_axes) + 1, LIGHT)
+    save(figure, hashlib.sha256(MEMORY_ERROR.read_bytes()).hexdigest(), MEMORY_ERROR_FIGURE)
+
+
+def memory_error_table() -> Iterator[str]:
+    """Mean error and root mean square, medians over seeds, as training goes on."""
+    found = json.loads(MEMORY_ERROR.read_text())
+    wanted = [steps for steps in (10_000, 50_000, 100_000, 200_000) if steps <= min(one["steps"] for one in found)]
+    yield "| slip | remembered | seeds | " + " | ".join(f"{steps // 1000}k steps" for steps in wanted) + " |"
+    yield "|---|---|---|" + "---|" * len(wanted)
+    for slip, statistic in dict.fromkeys((one["slip"], one["statistic"]) for one in found):
+        own = [one for one in found if (one["slip"], one["statistic"]) == (slip, statistic)]
+        cells = []
+        for steps in wanted:
+            lines = [next(line for line in one["lines"] if line["steps"] >= steps) for one in own]
+            bias, rms = (float(np.median([line[name] for line in lines])) for name in ("bias", "rms"))
+            cells.append(f"{bias:+.2f} / {rms:.2f}")
+        yield f"| {slip:g} | {statistic} | {len(own)} | {' | '.join(cells)} |"
+
+
 GAMES: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
     "one-step-game": ("One-step matrix game, uniform exploration", one_step_game),
     "two-step-game": ("Two-step matrix game, uniform exploration", two_step_game),
@@ -320,6 +364,13 @@ def tables() -> Iterator[str]:
             yield f"## {title}\n\n" + "\n".join(show(found))
             yield (ROOT / "experiments" / f"{game.replace('-', '_')}.md").read_text().rstrip()
             yield f"Command: `python experiments/matrix_games.py RUNS {game}` at {commit}; raw tables of all seeds in `results/{game}/`."
+    if MEMORY_ERROR.exists():
+        yield '<a id="memory-error"></a>\n\n## What a memory holds while agents learn, against the optimum'
+        yield f"![Error of the memory along training](figures/{MEMORY_ERROR_FIGURE.name})"
+        yield "\n".join(memory_error_table())
+        yield (ROOT / "experiments" / "memory_error.md").read_text().rstrip()
+        commits = ", ".join(dict.fromkeys(one["commit"][:10] for one in json.loads(MEMORY_ERROR.read_text())))
+        yield f"Command: `python experiments/memory_error.py STEPS SEED ...` at {commits}; all numbers in `results/{MEMORY_ERROR.name}`."
     if SCRIPTED.exists():
         found = json.loads(SCRIPTED.read_text())
         yield "## Battles: players that learn nothing\n\n" + "\n".join(scripted(found))
@@ -344,6 +395,8 @@ if __name__ == "__main__":
                 draw(evidence)
                 if evidence.claim.name == FRONT_CLAIM:
                     draw_front(evidence)
+            if MEMORY_ERROR.exists():
+                draw_memory_errors()
             with written_whole(PAGE) as beside:
                 beside.write_text(page(found))
         case _:

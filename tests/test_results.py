@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -66,6 +67,10 @@ def page_is_of(results: ModuleType, every: list[Any]) -> None:
             if found.claim.name == results.FRONT_CLAIM:
                 with Image.open(results.FRONT) as picture:
                     assert picture.info["data"] == results.data_hash(found)
+    if results.MEMORY_ERROR.exists():
+        shown.add(results.MEMORY_ERROR_FIGURE.name)
+        with Image.open(results.MEMORY_ERROR_FIGURE) as picture:
+            assert picture.info["data"] == hashlib.sha256(results.MEMORY_ERROR.read_bytes()).hexdigest()
     assert {path.name for path in results.FIGURES.iterdir()} == shown  # no picture is left over
 
 

@@ -1,10 +1,11 @@
-"""Figures of claims: learning curves in one panel per task, and heat maps of several methods side by side."""
+"""Figures of claims: learning curves in one panel per task, heat maps of several methods side by side, and what was inside."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from emc.claims.judgement import SEEDS
 from emc.envs.base import HasMap
 from emc.report.aggregate import plot_best_on, plot_iqm_bars, plot_profiles
 from emc.report.ceilings import different, draw_ceilings
-from emc.report.curves import draw_band, group_runs, middle_half, plot_diagnostics, read_lines, running_mean
+from emc.report.curves import draw_band, group_runs, middle_half, plot_diagnostics, read_lines, running_mean, tracks
 from emc.report.figures import LIGHT, LOOKS, Look, Theme, legend_below, looks_of, mark, new_figure, style
 from emc.report.heatmaps import phases, plot_maps, plot_visit_shares, read_maps
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 3
 MOST_POINTS = 60  # of a line: where there are more tests, each point is the mean of some, or lines hide one another
+SHARE = "share"
 MOST_VARIANTS = 2  # of a method in one figure that dashes can tell apart
 
 
@@ -117,3 +119,38 @@ def plot_inside(evidence: Evidence, panel: str, arm: str, theme: Theme = LIGHT) 
     runs = {run.path: run for run in sample.runs.values()} if sample else {}
     lines = [line for run in runs.values() for line in read_lines(run)]
     return {f"inside-{arm}": plot_diagnostics(lines, theme)} if any("loss" in line for line in lines) else {}
+
+
+# Of a method with a memory: the share of states that it knows, what it promises beyond Q_tot, and its part in learning.
+MEMORY: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float]], ...] = (
+    ("states found", SHARE, lambda line: line.get("memory_hit_rate", math.nan)),
+    ("target above Q_tot", "mean where found", lambda line: line.get("memory_target", math.nan) - line.get("memory_q", math.nan)),
+    ("memory in the loss", SHARE, lambda line: line["memory_loss"] / line["loss"] if line.get("memory_loss") else math.nan),
+)
+
+
+def plot_memory(evidence: Evidence, theme: Theme = LIGHT) -> dict[str, Figure]:
+    """What the memory did beside the curves, a row for each task: median and middle half of all methods with one; none before any run."""
+    rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for title, arms in evidence.samples.items():
+        for name, sample in arms.items():
+            runs = {run.path: run for run in sample.runs.values()}
+            end = sample.panel.steps + sample.config.budget.evaluate_every
+            lines = [line for run in runs.values() for line in read_lines(run) if line["steps"] <= end]
+            if any(line.get("memory_loss") for line in lines):
+                rows.setdefault(title, {})[name] = lines
+    if not rows:
+        return {}
+    figure, every_axes = new_figure(10.0, 2.6 * len(rows) + 0.3, len(rows), len(MEMORY), theme)
+    looks = _looks(evidence, theme)
+    for number, (title, found) in enumerate(rows.items()):
+        for axes, (what, unit, value) in zip(every_axes[len(MEMORY) * number :], MEMORY, strict=False):
+            curves = {name: tracks(lines, value) for name, lines in found.items()}
+            own = [looks[name] for name in curves]
+            mark([draw_band(axes, middle_half(each), looks[name], name, 1.5) for name, each in curves.items()], own)
+            style(axes, theme, f"{title}: {what}", unit)
+            if unit == SHARE:
+                axes.set_ylim(-0.03, 1.03)
+                axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    legend_below(figure, every_axes, min(4, max(map(len, rows.values()))), theme)
+    return {"memory": figure}

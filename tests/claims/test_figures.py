@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from emc.claims import Arm, Claim, Evidence, Panel, Sample
-from emc.claims.figures import MOST_POINTS, plot_aggregates, plot_best, plot_panels
+from emc.claims import Arm, Claim, Evidence, Panel, Sample, figures
+from emc.claims.figures import MOST_POINTS, plot_aggregates, plot_best, plot_memory, plot_panels
 from emc.configuration import configure
 from emc.report.curves import Curve
 
@@ -72,3 +73,28 @@ def test_what_is_counted_over_panels_waits_for_two_that_every_method_has_finishe
     assert [*plot_aggregates(evidence({}))] == ["aggregates", "profiles"]
     short = evidence({("two", "qmix"): STEPS / 2})
     assert plot_best(short, ("vdn", "qmix")) == plot_aggregates(short) == {}
+
+
+def test_what_a_memory_did_is_drawn_for_the_methods_that_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: of ten states nine are found, the target is a half above Q_tot, and three quarters of the loss are the memory's."""
+    panel = Panel("grid", (Arm("emc-qplex gridworld", "with"), Arm("qplex gridworld", "without")), STEPS, (1,))
+    line = {"kind": "train", "seed": 1, "loss": 2.0, "memory_hit_rate": 0.9, "memory_target": 1.5, "memory_q": 1.0, "memory_loss": 1.5}
+    found = {"with": line, "without": {"kind": "train", "seed": 1, "loss": 2.0}}
+    later = {"memory_hit_rate": 0.1, "memory_target": 9.0, "steps": 2 * STEPS}  # than the claim looks
+
+    def lines_of(run: SimpleNamespace) -> list[dict[str, Any]]:
+        return [found[run.path] | {"steps": steps} for steps in (1_000, STEPS)] + [found[run.path] | later]
+
+    monkeypatch.setattr(figures, "read_lines", lines_of)
+    samples = {
+        arm.name: Sample(arm, panel, configure(arm.words.split()), (), {1: SimpleNamespace(path=arm.name)})  # type: ignore[dict-item]
+        for arm in panel.arms
+    }
+    claim = Claim("a claim", "5.1", (panel,), (panel,), ())
+    heights = []
+    for axes in plot_memory(Evidence(claim, "small", {"grid": samples}))["memory"].axes:
+        (line_drawn,) = (line for line in axes.lines if line.get_label() == "with")
+        heights.append([*np.asarray(line_drawn.get_ydata(), float)])
+        assert "without" not in {line.get_label() for line in axes.lines}
+    np.testing.assert_allclose(heights, [[0.9, 0.9], [0.5, 0.5], [0.75, 0.75]])
+    assert plot_memory(Evidence(claim, "small", {"grid": {"without": samples["without"]}})) == {}
