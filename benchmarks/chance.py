@@ -9,18 +9,18 @@ and its root mean square over all visits to states.
 from __future__ import annotations
 
 import argparse
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from emc.envs.gridworld import Gridworld
-from emc.memory import EpisodicMemory, index
+from emc.memory import EpisodicMemory
 from emc.suite.gridworld import ACTIONS, model_of
 from emc.types import EnvSpec, Episodes
 
 GAMMA, TOGETHER = 0.9, 50
+LONG = 200  # steps after which a limit no longer matters
 
 
 def play(model, policy: np.ndarray, epsilon: float, rng: np.random.Generator) -> tuple[list[tuple[int, int]], np.ndarray, list[float]]:
@@ -64,10 +64,11 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=0.2)
     asked = parser.parse_args()
     observe = jax.jit(lambda memory, state, fresh: memory.observe(state, fresh, GAMMA), static_argnums=0)
+    look_up = jax.jit(EpisodicMemory.look_up, static_argnums=0)
     print(f"{asked.episodes} episodes, random actions {asked.epsilon:g}; bias / root mean square")
     for slip in (0.0, 0.1, 0.3, 0.5):
         model, rng = model_of(Gridworld(slip=slip)), np.random.default_rng(0)
-        value, policy = model.unlimited(GAMMA)
+        (value, *_), (policy, *_) = model.best(GAMMA, LONG)
         n = len(model.won)
         spec = EnvSpec(n_agents=2, n_actions=ACTIONS, obs_size=1, state_size=2 * n, episode_limit=model.steps)
         memories = [EpisodicMemory(capacity=100_000, statistic=statistic) for statistic in ("best", "mean", "bound")]
@@ -84,11 +85,8 @@ def main() -> None:
         one_hot = np.zeros((len(where), 2 * n), np.float32)
         one_hot[np.arange(len(where)), where[:, 0]] = one_hot[np.arange(len(where)), n + where[:, 1]] = 1.0
         for memory, state in zip(memories, states, strict=True):
-            keys = jnp.matmul(one_hot, state.projection, precision=jax.lax.Precision.HIGHEST)
-            look = functools.partial(index.lookup, radius=memory.radius)
-            match = look(state.table, keys, jnp.ones(len(where), bool))
-            error = np.asarray(state.table.value[match.bucket, match.way]) - value[where[:, 0], where[:, 1]]
-            weight = np.array([*visits.values()]) * np.asarray(match.found)
+            found, held = map(np.asarray, look_up(memory, state, one_hot))
+            error, weight = held - value[where[:, 0], where[:, 1]], np.array([*visits.values()]) * found
             bias, square = np.average(error, weights=weight), np.average(error**2, weights=weight)
             told.append(f"{memory.statistic} {bias:+.2f} / {np.sqrt(square):.2f}")
         print(f"slip {slip:g}, optimum {value[model.start]:.2f}: " + ", ".join(told), flush=True)

@@ -3,7 +3,8 @@
     python experiments/memory_error.py [STEPS [SEED ...]]      200000 and 1 unless said otherwise; adds to results/memory-error.json
 
 EMC-VDN learns with a memory of each statistic, as in the claim `chance`. At regular steps every visit to a state in the latest episodes is
-looked up and compared with the value of the best joint play from there, without a limit. What has been measured is not measured again.
+looked up and compared with the value of the best joint play from there in the steps that were left: a memory that does not know the time
+cannot be right of all of them. What has been measured is not measured again.
 """
 
 from __future__ import annotations
@@ -20,11 +21,10 @@ import numpy as np
 
 from emc.configuration import configure
 from emc.files import written_whole
-from emc.memory import index
-from emc.memory.episodic import Remembered
+from emc.memory import EpisodicMemory
 from emc.runs.machine import commit_of
 from emc.suite.gridworld import model_of
-from emc.training.loop import MOST_STEPS, Program, TrainState, Until
+from emc.training.loop import MOST_STEPS, Program, Until
 from emc.training.packing import Packed, lengths, unpack
 from emc.types import EnvSpec
 
@@ -40,7 +40,7 @@ def measure(slip: float, statistic: str, seed: int, steps: int) -> list[dict[str
     words = f"emc-vdn gridworld --env.slip {slip:g} --memory episodic --memory.weight 0.1 --memory.statistic {statistic} --seed {seed}"
     config = configure([*words.split(), "--steps", str(steps)])
     env: Any = config.env
-    value, _ = model_of(env).unlimited(config.method.gamma)
+    value, _ = model_of(env).best(config.method.gamma, env.spec.episode_limit)
     program = Program(config.method, config.budget, env, config.seeds)
     state, found = program.init(), []
     for until in range(EVERY, steps + 1, EVERY):
@@ -49,18 +49,22 @@ def measure(slip: float, statistic: str, seed: int, steps: int) -> list[dict[str
     return found
 
 
-def errors(config: Any, state: TrainState, value: np.ndarray) -> dict[str, float]:
-    """What the memory says of each visit of the latest episodes, against its value."""
+def errors(config: Any, state: Any, value: np.ndarray) -> dict[str, float]:
+    """What the memory says at each visit of the latest episodes, against what the best play is worth from there on."""
     added, spec = int(state.replay.added), config.env.spec
     rows = np.arange(added - min(added, LATEST), added) % state.replay.capacity
-    length, states = latest(spec, state.replay.episodes, rows)
-    places, visits = np.unique(np.asarray(states)[np.arange(spec.episode_limit) < np.asarray(length)[:, None]], axis=0, return_counts=True)
-    every = np.zeros((value.size, spec.state_size), np.float32)  # one size for all looks, so that one program serves them
+    length, states = map(np.asarray, latest(spec, state.replay.episodes, rows))
+    row, time = np.nonzero(np.arange(spec.episode_limit) < length[:, None])
+    places, which = np.unique(states[row, time], axis=0, return_inverse=True)
+    every = np.zeros((value[0].size, spec.state_size), np.float32)  # one size for all looks, so that one program serves them
     every[: len(places)] = places
-    known, held = (np.asarray(x)[: len(places)] for x in recalled(state.learner.memory, every, config.method.memory.radius))
-    error, weight = held - value[tuple(cells(config.env, places))], visits * known
-    bias, square = (float(np.average(e, weights=weight)) for e in (error, error**2))
-    return {"bias": round(bias, 4), "rms": round(square**0.5, 4), "found": round(float(weight.sum() / visits.sum()), 4)}
+    known, held = (np.asarray(x)[which] for x in look_up(config.method.memory, state.learner.memory, every))
+    error = (held - value[time, *cells(config.env, states[row, time])])[known]
+    found = {"bias": np.mean(error), "rms": np.sqrt(np.mean(error**2)), "found": np.mean(known)}
+    return {name: round(float(number), 4) for name, number in found.items()}
+
+
+look_up = jax.jit(EpisodicMemory.look_up, static_argnums=0)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -70,14 +74,6 @@ def latest(spec: EnvSpec, episodes: Packed, rows: jax.Array) -> tuple[jax.Array,
     row, time = (x.reshape(-1) for x in jnp.meshgrid(jnp.arange(len(rows)), jnp.arange(spec.episode_limit), indexing="ij"))
     states = unpack(spec, episodes, rows[row], time, length[row]).state
     return length, states.reshape(len(rows), spec.episode_limit, -1)
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def recalled(memory: Remembered, states: jax.Array, radius: float) -> tuple[jax.Array, jax.Array]:
-    """Whether each state is remembered, and the value that is."""
-    keys = jnp.matmul(states, memory.projection, precision=jax.lax.Precision.HIGHEST)
-    match = index.lookup(memory.table, keys, jnp.ones(len(states), bool), radius)
-    return match.found, memory.table.value[match.bucket, match.way]
 
 
 def cells(env: Any, states: np.ndarray) -> np.ndarray:
@@ -91,13 +87,14 @@ def cells(env: Any, states: np.ndarray) -> np.ndarray:
 
 def main(steps: int, seeds: list[int]) -> None:
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else []
+    commit = commit_of(ROOT)
     for seed in seeds:
         for slip in SLIPS:
             for statistic in STATISTICS:
                 asked = {"slip": slip, "statistic": statistic, "seed": seed, "steps": steps}
                 if any(asked == {name: one[name] for name in asked} for one in kept):
                     continue
-                kept.append({**asked, "commit": commit_of(ROOT), "lines": measure(slip, statistic, seed, steps)})
+                kept.append({**asked, "commit": commit, "lines": measure(slip, statistic, seed, steps)})
                 print(asked, kept[-1]["lines"][-1], flush=True)
                 with written_whole(KEPT) as beside:
                     beside.write_text(json.dumps(kept, indent=1) + "\n")

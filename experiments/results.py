@@ -28,7 +28,7 @@ from emc.claims.figures import plot_panels
 from emc.claims.judgement import OUTSIDE
 from emc.claims.reproduction import csv_of, figures_of, missing, verdicts_of
 from emc.files import written_whole
-from emc.report.curves import Curve, draw_band, middle_half
+from emc.report.curves import draw_band, middle_half, tracks
 from emc.report.figures import LIGHT, LOOKS, legend_below, looks_of, mark, new_figure, pixels, style
 from emc.statistics import quartiles, steps_to
 from emc.sweeps.jobs import Survey
@@ -309,37 +309,43 @@ def scripted(found: dict[str, Any]) -> list[str]:
 # ------------------------------------------------------------------------------------------- what a memory holds, and the truth
 
 
-def memory_errors() -> dict[float, dict[str, list[Curve]]]:
-    """Mean errors along training, seed by seed, of each statistic at each slip."""
-    found: dict[float, dict[str, list[Curve]]] = {}
-    for one in json.loads(MEMORY_ERROR.read_text()):
-        steps, bias = (np.array([line[name] for line in one["lines"]], float) for name in ("steps", "bias"))
-        found.setdefault(one["slip"], {}).setdefault(one["statistic"], []).append(Curve(one["seed"], steps, bias, 0))
-    return found
+def memory_errors() -> dict[tuple[float, str], list[dict[str, Any]]]:
+    """What was measured of each statistic at each slip, seed by seed; of one that was measured twice the longer."""
+    found: dict[tuple[float, str], dict[int, dict[str, Any]]] = {}
+    for one in sorted(json.loads(MEMORY_ERROR.read_text()), key=lambda one: (one["slip"], one["steps"])):
+        found.setdefault((one["slip"], one["statistic"]), {})[one["seed"]] = one
+    return {arm: [*seeds.values()] for arm, seeds in found.items()}
 
 
 def draw_memory_errors() -> None:
-    """A panel for each slip; nothing is wrong at zero."""
+    """A panel for each slip; at zero what is remembered is, on average, what can be had."""
     found = memory_errors()
-    figure, every_axes = new_figure(4.2 * len(found), 3.2, 1, len(found), LIGHT)
-    for axes, (slip, statistics) in zip(every_axes, found.items(), strict=True):
-        looks = dict(zip(statistics, looks_of([*LOOKS][: len(statistics)], LIGHT), strict=True))
-        lines = [draw_band(axes, middle_half(curves), looks[name], name, 1.5) for name, curves in statistics.items()]
+    slips = [*dict.fromkeys(slip for slip, _ in found)]
+    figure, every_axes = new_figure(4.2 * len(slips), 3.2, 1, len(slips), LIGHT)
+    for axes, slip in zip(every_axes, slips, strict=True):
+        own = {statistic: measured for (at, statistic), measured in found.items() if at == slip}
+        looks = looks_of([*LOOKS][: len(own)], LIGHT)
+        bands = [middle_half(tracks(_lines(measured), lambda line: line["bias"])) for measured in own.values()]
+        lines = [draw_band(axes, band, look, name, 1.5) for band, look, name in zip(bands, looks, own, strict=True)]
         axes.axhline(0.0, color=LIGHT.faint, linewidth=0.8)
-        mark(lines, [*looks.values()])
+        mark(lines, looks)
         style(axes, LIGHT, f"ξ = {slip:g}", "remembered minus optimum")
-    legend_below(figure, every_axes, len(every_axes) + 1, LIGHT)
+    legend_below(figure, every_axes, 3, LIGHT)
     save(figure, hashlib.sha256(MEMORY_ERROR.read_bytes()).hexdigest(), MEMORY_ERROR_FIGURE)
+
+
+def _lines(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [line | {"seed": one["seed"]} for one in measured for line in one["lines"]]
 
 
 def memory_error_table() -> Iterator[str]:
     """Mean error and root mean square, medians over seeds, as training goes on."""
-    found = json.loads(MEMORY_ERROR.read_text())
-    wanted = [steps for steps in (10_000, 50_000, 100_000, 200_000) if steps <= min(one["steps"] for one in found)]
+    found = memory_errors()
+    shortest = min(one["steps"] for own in found.values() for one in own)
+    wanted = [steps for steps in (10_000, 50_000, 100_000, 150_000, 200_000) if steps <= shortest]
     yield "| slip | remembered | seeds | " + " | ".join(f"{steps // 1000}k steps" for steps in wanted) + " |"
     yield "|---|---|---|" + "---|" * len(wanted)
-    for slip, statistic in dict.fromkeys((one["slip"], one["statistic"]) for one in found):
-        own = [one for one in found if (one["slip"], one["statistic"]) == (slip, statistic)]
+    for (slip, statistic), own in found.items():
         cells = []
         for steps in wanted:
             lines = [next(line for line in one["lines"] if line["steps"] >= steps) for one in own]
@@ -369,7 +375,7 @@ def tables() -> Iterator[str]:
         yield f"![Error of the memory along training](figures/{MEMORY_ERROR_FIGURE.name})"
         yield "\n".join(memory_error_table())
         yield (ROOT / "experiments" / "memory_error.md").read_text().rstrip()
-        commits = ", ".join(dict.fromkeys(one["commit"][:10] for one in json.loads(MEMORY_ERROR.read_text())))
+        commits = ", ".join(dict.fromkeys(str(one["commit"]) for one in json.loads(MEMORY_ERROR.read_text())))
         yield f"Command: `python experiments/memory_error.py STEPS SEED ...` at {commits}; all numbers in `results/{MEMORY_ERROR.name}`."
     if SCRIPTED.exists():
         found = json.loads(SCRIPTED.read_text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.util
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -100,3 +101,18 @@ def verdicts_come_first(results: ModuleType, every: list[Any]) -> None:
     for row in rows:  # every link leads somewhere on the page
         anchor = row[1].partition("(#")[2].rstrip(")")
         assert f'<a id="{anchor}"></a>' in lines
+
+
+def test_of_a_memory_measured_twice_the_longer_counts(results: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(seed: int, biases: list[float]) -> dict[str, Any]:
+        lines = [{"steps": 10_000 * number, "bias": bias, "rms": 1.0} for number, bias in enumerate(biases, 1)]
+        return {"slip": 0.3, "statistic": "best", "seed": seed, "steps": 10_000 * len(biases), "lines": lines}
+
+    monkeypatch.setattr(results, "MEMORY_ERROR", tmp_path / "errors.json")
+    monkeypatch.setattr(results, "MEMORY_ERROR_FIGURE", tmp_path / "errors.png")
+    every = [measured(1, [9.0]), measured(1, [1.0, 1.0, 1.0, 1.0, -2.0]), measured(2, [2.0, 2.0, 2.0, 2.0, -1.0])]
+    results.MEMORY_ERROR.write_text(json.dumps(every))
+    assert [*results.memory_error_table()][2:] == ["| 0.3 | best | 2 | +1.50 / 1.00 | -1.50 / 1.00 |"]
+    results.draw_memory_errors()
+    with Image.open(results.MEMORY_ERROR_FIGURE) as picture:
+        assert picture.info["data"] == hashlib.sha256(results.MEMORY_ERROR.read_bytes()).hexdigest()

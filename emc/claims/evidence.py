@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,14 @@ class Sample:
 
     def snapshots(self) -> list[dict[str, Any]]:
         """Heat maps of the panel's seeds and steps."""
-        found = [line for seed, run in self.runs.items() for line in read_maps(run) if line["seed"] == seed]
+        return self._within(read_maps)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What was written down in training and tests, of the panel's seeds and steps."""
+        return self._within(read_lines)
+
+    def _within(self, read: Callable[[RunDirectory], Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+        found = [line for seed, run in self.runs.items() for line in read(run) if line["seed"] == seed]
         return [line for line in found if line["steps"] <= self.panel.steps + self.config.budget.evaluate_every]
 
 

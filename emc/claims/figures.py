@@ -14,7 +14,7 @@ from emc.claims.judgement import SEEDS
 from emc.envs.base import HasMap
 from emc.report.aggregate import plot_best_on, plot_iqm_bars, plot_profiles
 from emc.report.ceilings import different, draw_ceilings
-from emc.report.curves import draw_band, group_runs, middle_half, plot_diagnostics, read_lines, running_mean, tracks
+from emc.report.curves import draw_band, group_runs, middle_half, plot_diagnostics, running_mean, tracks
 from emc.report.figures import LIGHT, LOOKS, Look, Theme, legend_below, looks_of, mark, new_figure, style
 from emc.report.heatmaps import phases, plot_maps, plot_visit_shares, read_maps
 
@@ -116,8 +116,7 @@ def plot_heat_maps(evidence: Evidence, panel: str, theme: Theme = LIGHT) -> dict
 def plot_inside(evidence: Evidence, panel: str, arm: str, theme: Theme = LIGHT) -> dict[str, Figure]:
     """What the training of one method looked like inside: losses, values, rewards, curiosity and memory; none before any run."""
     sample = evidence.sample(panel, arm)
-    runs = {run.path: run for run in sample.runs.values()} if sample else {}
-    lines = [line for run in runs.values() for line in read_lines(run)]
+    lines = sample.lines() if sample else []
     return {f"inside-{arm}": plot_diagnostics(lines, theme)} if any("loss" in line for line in lines) else {}
 
 
@@ -134,9 +133,7 @@ def plot_memory(evidence: Evidence, theme: Theme = LIGHT) -> dict[str, Figure]:
     rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for title, arms in evidence.samples.items():
         for name, sample in arms.items():
-            runs = {run.path: run for run in sample.runs.values()}
-            end = sample.panel.steps + sample.config.budget.evaluate_every
-            lines = [line for run in runs.values() for line in read_lines(run) if line["steps"] <= end]
+            lines = sample.lines()
             if any(line.get("memory_loss") for line in lines):
                 rows.setdefault(title, {})[name] = lines
     if not rows:

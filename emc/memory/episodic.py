@@ -126,6 +126,11 @@ class EpisodicMemory(Memory):
             return Remembered(state.projection, *write_means(state.table, own, visits, self.radius))
         return Remembered(state.projection, *write_bounds(state.table, own, visits, self.radius, self.pessimism))
 
+    def look_up(self, state: Remembered, states: Shaped[Array, "n S"]) -> tuple[Bool[Array, " n"], Float[Array, " n"]]:
+        """Whether each state is remembered, and H of those that are."""
+        match = index.lookup(state.table, _keys(state, states), jnp.ones(len(states), bool), self.radius)
+        return match.found, state.table.value[match.bucket, match.way]
+
     def recall(self, state: Remembered, batch: Lanes, gamma: float) -> tuple[Remembered, Recollection]:
         def look(weights: tuple[()], tracks: tuple[()], state: Remembered, data: tuple[Array, Array]) -> tuple[index.Match, Array, Any]:
             states, played = data

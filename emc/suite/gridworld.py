@@ -11,7 +11,6 @@ numbers, not a proof that there is no better one: it remembers nothing of what w
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -44,13 +43,15 @@ class Model:
         joint = (first @ values) @ second.T  # two products of large matrices instead of many small ones
         return joint.reshape(ACTIONS, len(values), ACTIONS, len(values)).transpose(0, 2, 1, 3)
 
-    def unlimited(self, gamma: float) -> tuple[Joint, Int[np.ndarray, "n n"]]:
-        """Discounted values of the best play if no limit ends an episode, and its joint actions."""
-        value, joint = np.zeros_like(self.reward), np.zeros(())
-        for _ in range(math.ceil(math.log(TIE) / math.log(gamma))):
+    def best(self, gamma: float, steps: int) -> tuple[Float[np.ndarray, "T n n"], Policy]:
+        """At each step of an episode of so many: the discounted value of the best play from there, and its joint actions."""
+        value, found = np.zeros_like(self.reward), list[tuple[Joint, Int[np.ndarray, "n n"]]]()
+        for _ in range(steps):
             joint = self.after(self.reward + gamma * np.where(self.won, 0.0, value)).reshape(ACTIONS**2, *value.shape)
             value = joint.max(axis=0)
-        return value, joint.argmax(axis=0)
+            found.append((value, _first_best(joint)))
+        values, actions = zip(*reversed(found), strict=True)
+        return np.stack(values), np.stack(actions)
 
     def ahead(self, policies: tuple[Policy, Policy]) -> list[Joint]:
         """Where the agents are before each step; an episode that is won is nowhere."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emc.claims import Arm, Claim, Evidence, Panel, Sample, figures
+from emc.claims import Arm, Claim, Evidence, Panel, Sample, evidence
 from emc.claims.figures import MOST_POINTS, plot_aggregates, plot_best, plot_memory, plot_panels
 from emc.configuration import configure
 from emc.report.curves import Curve
@@ -80,12 +80,17 @@ def test_what_a_memory_did_is_drawn_for_the_methods_that_have_one(monkeypatch: p
     panel = Panel("grid", (Arm("emc-qplex gridworld", "with"), Arm("qplex gridworld", "without")), STEPS, (1,))
     line = {"kind": "train", "seed": 1, "loss": 2.0, "memory_hit_rate": 0.9, "memory_target": 1.5, "memory_q": 1.0, "memory_loss": 1.5}
     found = {"with": line, "without": {"kind": "train", "seed": 1, "loss": 2.0}}
-    later = {"memory_hit_rate": 0.1, "memory_target": 9.0, "steps": 2 * STEPS}  # than the claim looks
+    later = {
+        "memory_hit_rate": 0.1,
+        "memory_target": 9.0,
+        "steps": 2 * STEPS,
+    }  # than the claim looks
 
     def lines_of(run: SimpleNamespace) -> list[dict[str, Any]]:
-        return [found[run.path] | {"steps": steps} for steps in (1_000, STEPS)] + [found[run.path] | later]
+        own = found[run.path]
+        return [own | {"steps": steps} for steps in (1_000, STEPS)] + [own | later, own | later | {"seed": 2, "steps": STEPS}]
 
-    monkeypatch.setattr(figures, "read_lines", lines_of)
+    monkeypatch.setattr(evidence, "read_lines", lines_of)
     samples = {
         arm.name: Sample(arm, panel, configure(arm.words.split()), (), {1: SimpleNamespace(path=arm.name)})  # type: ignore[dict-item]
         for arm in panel.arms

@@ -6,17 +6,21 @@ import dataclasses
 import importlib.util
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from emc.envs import Gridworld
+from emc.envs.gridworld import STAY, UP
 from emc.memory import EpisodicMemory
 from emc.sampling import Uniform
 from emc.suite.gridworld import model_of
 from emc.training.packing import blank_episodes
 from emc.training.replay import Replay
+from emc.types import Episodes
 from tests.twins import quick
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "memory_error.py"
@@ -44,22 +48,35 @@ def test_a_state_says_where_both_agents_are(script: ModuleType) -> None:
         np.testing.assert_array_equal(script.cells(env, np.asarray(now.state)[None]).T[0], position @ (half, 1))
 
 
-def test_errors_are_averaged_over_visits(script: ModuleType) -> None:
-    """By hand: two episodes of one step each, from the start, of returns -1 and 3; the best is kept."""
-    env = Gridworld()
-    start = env.reset(jax.random.key(0))[1].state
-    blank = blank_episodes(env.spec, (2,))
-    states = np.array(blank.state)
-    states[:, 0] = start
-    first = np.zeros(blank.reward.shape, bool)
-    first[:, 0] = True
-    given = {"state": states, "played": first, "terminated": first, "reward": first * np.array([[-1.0], [3.0]], np.float32)}
-    fresh = dataclasses.replace(blank, **{name: jax.device_put(array) for name, array in given.items()})
-    replay = Replay.empty(env.spec, 4).add(fresh, Uniform())
-    value, _ = model_of(env).unlimited(0.9)
-    promised = 10 * 0.9**9
+def episodes(env: Gridworld, *rewards_and_states: tuple[float, list[Any]]) -> Episodes:
+    """Each with a reward for its first step, and the states that it visits."""
+    blank = blank_episodes(env.spec, (len(rewards_and_states),))
+    state, played, reward = (np.array(x) for x in (blank.state, blank.played, blank.reward))
+    for row, (first, visited) in enumerate(rewards_and_states):
+        state[row, : len(visited)], played[row, : len(visited)], reward[row, 0] = visited, True, first
+    given = {"state": state, "played": played, "reward": reward}
+    return dataclasses.replace(blank, **{name: jax.device_put(array) for name, array in given.items()})
+
+
+def test_errors_are_of_visits_in_the_latest_episodes(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: the start is remembered with 3 and visited twice, a cell beside it with 1 and visited once, a step later; before that it was
+    visited in an episode that no longer counts. At the start nothing can be won, a step later 1."""
+    env, key = Gridworld(), jax.random.key(0)
+    world, shown = env.reset(key)
+    start, beside = shown.state, env.step(world, jnp.array([STAY, UP]), key)[1].state
+    replay = Replay.empty(env.spec, 4)
+    for one in ((9.0, [beside]), (0.0, [start, beside]), (0.0, [start])):
+        replay = replay.add(episodes(env, one), Uniform())
+    value = np.zeros((30, 66, 66))
+    value[1] = 1.0
+    monkeypatch.setattr(script, "LATEST", 2)
     memory = EpisodicMemory(capacity=256)
-    remembered = quick(lambda held: memory.observe(held, fresh, 0.9))(memory.init(jax.random.key(0), env.spec))
-    state = SimpleNamespace(replay=replay, learner=SimpleNamespace(memory=remembered))
-    found = script.errors(SimpleNamespace(env=env, method=SimpleNamespace(memory=memory)), state, value)
-    assert found == {"bias": round(3 - promised, 4), "rms": round(promised - 3, 4), "found": 1.0}
+    observe = quick(lambda held, fresh: memory.observe(held, fresh, 0.9))
+    for seen, wanted in (
+        (((3.0, [start]), (1.0, [beside])), {"bias": 2.0, "rms": 2.4495, "found": 1.0}),
+        (((3.0, [start]), (2.0, [start])), {"bias": 3.0, "rms": 3.0, "found": 0.6667}),
+    ):
+        remembered = observe(memory.init(key, env.spec), episodes(env, *seen))
+        state = SimpleNamespace(replay=replay, learner=SimpleNamespace(memory=remembered))
+        config = SimpleNamespace(env=env, method=SimpleNamespace(memory=memory))
+        assert script.errors(config, state, value) == wanted

@@ -16,7 +16,7 @@ import pytest
 
 from emc.cli import main
 from emc.envs import Climbing, Gridworld, NStepGame, OneStepGame, Pass, Penalty, PredatorPrey, PushBox, SecretRoom, TwoStepGame, make_env
-from emc.envs.gridworld import MOVES, STAY
+from emc.envs.gridworld import MOVES
 from emc.errors import UserError
 from emc.suite import known_optimum
 from emc.suite.gridworld import _views, centralised, decentralise, evaluate, model_of
@@ -130,18 +130,21 @@ def test_the_decentralised_policy_attains_its_numbers_when_played(vision: Any) -
         assert abs(played.mean() - told) < 4 * played.std() / math.sqrt(n)
 
 
-def test_without_a_limit_the_better_agent_waits_for_the_other() -> None:
-    """By hand without slips: the nearer one waits off its goal, then both step onto theirs at once, for 10."""
+def test_the_best_play_of_every_moment_is_found_by_hand_and_by_its_own_policy() -> None:
+    """Without slips the nearer agent waits off its goal, then both step onto theirs at once, for 10; in too short a time nothing is won."""
     env = Gridworld()
     model, half = model_of(env), env.columns // 2
-    value, best = model.unlimited(0.9)
     row, column = np.divmod(np.arange(len(model.won)), half)
     away = [abs(row - goal[0]) + abs(column + agent * half - goal[1]) for agent, goal in enumerate(env.goals)]
     last = np.maximum(away[0][:, None], away[1])
-    np.testing.assert_allclose(np.where(model.won, 0.0, value), np.where(model.won, 0.0, 10 * 0.9 ** (last - 1.0)), atol=1e-6)
-    assert best[model.start] // len(MOVES) != STAY
+    for left, value in enumerate(model.best(0.9, 30)[0][::-1], 1):
+        wanted = np.where(last <= left, 10 * 0.9 ** (last - 1.0), 0.0)
+        np.testing.assert_allclose(value[~model.won], wanted[~model.won], atol=1e-9)
     slippery = model_of(Gridworld(slip=0.5))
-    assert 1.341 < slippery.unlimited(0.9)[0][slippery.start] < 1.4  # 1.340 with the limit
+    values, joint = slippery.best(0.9, slippery.steps)
+    first, second = np.divmod(joint, len(MOVES))
+    assert evaluate(slippery, (first, second), 0.9).value == pytest.approx(values[0][slippery.start], rel=1e-12)
+    assert evaluate(slippery, centralised(slippery, 0.9, slippery.reward), 0.9).value == pytest.approx(values[0][slippery.start], rel=1e-9)
 
 
 def test_a_decentralised_policy_never_tells_apart_what_looks_the_same() -> None:
