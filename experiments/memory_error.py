@@ -9,9 +9,9 @@ cannot be right of all of them. What has been measured is not measured again.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,4 +101,10 @@ def main(steps: int, seeds: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200_000, [int(word) for word in sys.argv[2:]] or [1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("steps", type=int, nargs="?", default=200_000)
+    parser.add_argument("seeds", type=int, nargs="*", default=[1])
+    asked = parser.parse_args()
+    if asked.steps < EVERY or min(asked.seeds) < 0:
+        parser.error(f"steps must be at least {EVERY}, the first look, and seeds at least 0")
+    main(asked.steps, asked.seeds)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 3
 MOST_POINTS = 60  # of a line: where there are more tests, each point is the mean of some, or lines hide one another
-SHARE = "share"
 MOST_VARIANTS = 2  # of a method in one figure that dashes can tell apart
 
 
@@ -120,6 +119,7 @@ def plot_inside(evidence: Evidence, panel: str, arm: str, theme: Theme = LIGHT) 
     return {f"inside-{arm}": plot_diagnostics(lines, theme)} if any("loss" in line for line in lines) else {}
 
 
+SHARE = "share"
 # Of a method with a memory: the share of states that it knows, what it promises beyond Q_tot, and its part in learning.
 MEMORY: tuple[tuple[str, str, Callable[[Mapping[str, Any]], float]], ...] = (
     ("states found", SHARE, lambda line: line.get("memory_hit_rate", math.nan)),

@@ -43,7 +43,7 @@ class Model:
         joint = (first @ values) @ second.T  # two products of large matrices instead of many small ones
         return joint.reshape(ACTIONS, len(values), ACTIONS, len(values)).transpose(0, 2, 1, 3)
 
-    def best(self, gamma: float, steps: int) -> tuple[Float[np.ndarray, "T n n"], Policy]:
+    def best(self, gamma: float, steps: int) -> tuple[Float[np.ndarray, "T n n"], Int[np.ndarray, "T n n"]]:
         """At each step of an episode of so many: the discounted value of the best play from there, and its joint actions."""
         value, found = np.zeros_like(self.reward), list[tuple[Joint, Int[np.ndarray, "n n"]]]()
         for _ in range(steps):
