@@ -27,7 +27,7 @@ from emc.runs import policies, session
 from emc.runs.config import RunConfig, budget_of, config_of
 from emc.runs.directory import RunDirectory
 from emc.runs.measurements import Series, rows, series
-from emc.runs.reading import METRICS, SPEED, last_line, read_lines
+from emc.runs.reading import METRICS, SPEED, last_line
 from emc.runs.restoring import is_finished, restored
 from emc.runs.session import Display, Keeping, Silent
 from emc.runs.trust import Trusted
@@ -84,7 +84,7 @@ class Run:
         `test_win_rate`, `test_return` and `test_length` are means over the greedy episodes of a test; `train_return` and the like, and all
         that a method reports (`loss`, `epsilon`, `reward_intrinsic`, ...), are of training.
         """
-        return series(read_lines(self.path / METRICS), name, self.config.seeds)
+        return series(self.directory.lines(METRICS), name, self.config.seeds)
 
     @property
     def score(self) -> float:
@@ -101,7 +101,7 @@ class Run:
             import pandas
         except ImportError as error:
             raise UserError("a frame needs an extra package: pip install pandas. Without it, metrics(name) gives arrays") from error
-        return pandas.DataFrame(rows(read_lines(self.path / METRICS)))
+        return pandas.DataFrame(rows(self.directory.lines(METRICS)))
 
     def policy(self, seed: int | None = None) -> LoadedPolicy:
         """The agents of its last good checkpoint, of the first seed unless another is named."""

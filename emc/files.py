@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import shutil
 import stat
 import sys
@@ -23,10 +24,11 @@ MIB = 2**20
 MOST_BYTES = {  # that a file of a kind may have: far above any real one, far below what could exhaust memory
     "manifest": 16 * MIB,
     "description": 64 * MIB,  # of a checkpoint
-    "lines": 512 * MIB,  # where all of them are read at once
+    "lines": 128 * MIB,  # where all of them are read at once
     "line": 32 * MIB,
     "picture": 128 * MIB,
     "sweep": 1 * MIB,
+    "table": 16 * MIB,
 }
 MOST_LEVELS = 64  # of lists and objects inside one another
 BLOCK = 4 * MIB
@@ -153,10 +155,23 @@ def remove(path: Path) -> None:
         folder = stat.S_ISDIR(os.lstat(path).st_mode)
     except FileNotFoundError:
         return
-    if folder:
-        shutil.rmtree(path)
-    else:
+    if not folder:
         path.unlink()
+        return
+    _clear(path)
+    path.rmdir()
+
+
+def _clear(folder: Path) -> None:
+    """Remove all that is in a folder, however deep: what its folders hold is moved up to it first, so that no path becomes too long."""
+    while inside := [*folder.iterdir()]:
+        for entry in inside:
+            if entry.is_symlink() or not entry.is_dir():
+                entry.unlink()
+                continue
+            for inner in [*entry.iterdir()]:
+                inner.rename(folder / secrets.token_hex(8))
+            entry.rmdir()
 
 
 def sync(file: BinaryIO) -> None:

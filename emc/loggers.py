@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import csv
 import importlib
+import io
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
+from emc import files
 from emc.errors import UserError
 from emc.files import written_whole
 from emc.plugins import imported
 from emc.runs.config import RunConfig, to_json
-from emc.runs.directory import EVENTS, RunDirectory
+from emc.runs.directory import EVENTS, TABLE, RunDirectory
 from emc.runs.session import Display, Status
 from emc.user_input import lookup
 
@@ -90,7 +93,7 @@ class MLflow:
 
     def begin(self, run: RunDirectory, config: RunConfig) -> None:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-        place = os.environ.get("MLFLOW_TRACKING_URI") or (run.path.resolve().parents[2] / "mlruns").as_uri()
+        place = os.environ.get("MLFLOW_TRACKING_URI") or mlruns_of(run).as_uri()
         self._client = self._mlflow.MlflowClient(place)
         known = self._client.get_experiment_by_name(config.env_name)
         experiment = known.experiment_id if known else self._client.create_experiment(config.env_name)
@@ -109,15 +112,23 @@ class MLflow:
         self._client.set_terminated(self._id)
 
 
+def mlruns_of(run: RunDirectory) -> Path:
+    """Where MLflow keeps the numbers of a run, unless it is told: in the directory that holds all runs."""
+    *_, outermost = run.path.resolve().parents[:3]
+    return outermost / "mlruns"
+
+
 class Csv:
     """A table in `metrics.csv` of the run directory, a line for each test."""
 
     def begin(self, run: RunDirectory, config: RunConfig) -> None:
-        self._path = run.path / "metrics.csv"
+        self._path = run.path / TABLE
         self._rows: list[dict[str, Any]] = []
-        if self._path.is_file():
-            with self._path.open(newline="", encoding="utf-8") as file:
-                self._rows = [*csv.DictReader(file)]
+        if files.is_there(self._path):
+            table = csv.DictReader(io.StringIO(files.content_of(self._path, "table").decode()))
+            if next(iter(table.fieldnames or ["steps"])) != "steps":
+                raise UserError(f"{self._path}: is not a table of this logger. Move it away")
+            self._rows = [*table]
         self._names = [*self._rows[0]] if self._rows else ["steps"]
 
     def log(self, steps: int, values: Mapping[str, float]) -> None:
@@ -132,7 +143,7 @@ class Csv:
                 writer.writeheader()
                 writer.writerows(self._rows)
         else:
-            with self._path.open("a", newline="", encoding="utf-8") as file:
+            with os.fdopen(files.open_to_write(self._path, os.O_APPEND), "a", newline="", encoding="utf-8") as file:
                 csv.DictWriter(file, self._names).writerow(self._rows[-1])
 
     def end(self) -> None:
@@ -153,9 +164,10 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def logged_by(run: RunDirectory) -> tuple[str, ...]:
-    """The loggers that a run began with."""
+    """The loggers that a run began with; MLflow, which writes outside it, only where it has written before or is told where."""
     said: Any = run.manifest.get("log", ["tensorboard"] if (run.path / EVENTS).is_dir() else [])
-    return tuple(name for name in said if name in LOGGERS) if isinstance(said, list | tuple) else ()
+    known = [name for name in said if isinstance(name, str) and name in LOGGERS] if isinstance(said, list | tuple) else []
+    return tuple(name for name in known if name != "mlflow" or os.environ.get("MLFLOW_TRACKING_URI") or mlruns_of(run).is_dir())
 
 
 class Logging:

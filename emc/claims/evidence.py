@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from emc.claims.claim import Arm, Claim, Panel
 from emc.envs.registry import Task, task
+from emc.errors import UserError
 from emc.report.curves import Curve, read_lines, scores, until
 from emc.report.heatmaps import read_maps
 from emc.runs.config import RunConfig
@@ -114,13 +115,24 @@ def gather(claim: Claim, budget: str, surveys: Sequence[Survey]) -> Evidence:
     )
 
 
+def _readable(survey: Survey, job: Job) -> Iterator[tuple[RunDirectory, list[dict[str, Any]]]]:
+    """The runs that differ from a job in nothing but seeds and length, with their lines; one whose files are damaged is left out."""
+    for path in survey.kin(job):
+        try:
+            run = RunDirectory.open(path, survey.trust)
+            read_maps(run)
+            yield run, read_lines(run)
+        except UserError as error:
+            survey.leave_out(path, str(error))
+
+
 def _sample(panel: Panel, arm: Arm, surveys: Sequence[Survey]) -> Sample:
     job = _job(arm, panel, panel.seeds[0])
     curves: dict[int, Curve] = {}
     runs: dict[int, RunDirectory] = {}
-    found = [RunDirectory.open(path) for survey in surveys for path in survey.kin(job)]
-    for run in found:
-        for curve in scores(read_lines(run), job.config.env.spec.winnable):
+    found = {run: lines for survey in surveys for run, lines in _readable(survey, job)}
+    for run, lines in found.items():
+        for curve in scores(lines, job.config.env.spec.winnable):
             known = curves.get(curve.seed)
             if curve.seed in panel.seeds and (known is None or curve.steps[-1] > known.steps[-1]):
                 curves[curve.seed], runs[curve.seed] = curve, run

@@ -15,6 +15,7 @@ from emc.claims.figures import plot_panels
 from emc.claims.judgement import OUTSIDE
 from emc.files import explained, written_whole
 from emc.report.figures import LIGHT, as_png
+from emc.runs.jsonl import at
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,8 +96,7 @@ def missing(evidence: Evidence) -> tuple[int, int]:
 
 
 def _source(manifest: dict[str, Any]) -> dict[str, Any]:
-    commit = (manifest.get("machine", {}).get("commit") or {}).get("emc")
-    return {"id": manifest.get("id"), "commit": commit}
+    return {"id": manifest.get("id"), "commit": at(manifest.get("machine"), "commit", "emc")}
 
 
 def csv_of(evidence: Evidence) -> bytes:

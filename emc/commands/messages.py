@@ -38,4 +38,4 @@ def refuse(error: UserError) -> NoReturn:
 
 
 def say_left_out(what: str) -> None:
-    note(f"left out: {what}")
+    note(in_one_line(f"left out: {what}", MOST_LETTERS))

@@ -18,7 +18,8 @@ from emc.envs.registry import TASKS
 from emc.errors import UserError
 from emc.report.curves import Curve, Group, until
 from emc.report.figures import LIGHT, Look, Theme, legend_below, literal, looks_of, mark, new_figure, style
-from emc.report.run_titles import LENGTH, at, configuration, count, cut, differences, distinct, in_words, method_label, steps_in_words
+from emc.report.run_titles import LENGTH, configuration, count, cut, differences, distinct, in_words, method_label, steps_in_words
+from emc.runs.jsonl import at
 from emc.statistics import AGGREGATES, Estimate, Scores, estimate, estimate_best_on, estimate_profile, final
 from emc.user_input import lookup
 

@@ -43,8 +43,9 @@ from emc.report.figures import (
     new_figure,
     style,
 )
-from emc.report.run_titles import LENGTH, at, configuration, count, cut, known_config, labels_of, names_of, task_titles
-from emc.runs import RunDirectory, reading
+from emc.report.run_titles import LENGTH, configuration, count, cut, known_config, labels_of, names_of, task_titles
+from emc.runs import RunDirectory
+from emc.runs.jsonl import at
 from emc.runs.reading import METRICS
 from emc.statistics import final
 
@@ -207,7 +208,7 @@ _MEASURED: weakref.WeakKeyDictionary[RunDirectory, tuple[tuple[int, int] | None,
 
 def read_lines(run: RunDirectory) -> list[dict[str, Any]]:
     """The metrics of a run, none if it has not got that far."""
-    return reading.read_lines(run.path / METRICS)
+    return run.lines(METRICS)
 
 
 def scores(lines: Iterable[Mapping[str, Any]], winnable: bool) -> list[Curve]:

@@ -21,7 +21,7 @@ from emc.report.curves import Curve, Group, draw_band, environment_of, middle_ha
 from emc.report.figures import LIGHT, Theme, legend_below, literal, looks_of, mark, new_figure, style
 from emc.report.run_titles import count, cut, steps_in_words
 from emc.runs import RunDirectory
-from emc.runs.reading import MAPS, read_lines
+from emc.runs.reading import MAPS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ class Phase:
 
 def read_maps(run: RunDirectory) -> list[dict[str, Any]]:
     """The maps of a run, none if it has not got that far or its environment has none."""
-    return read_lines(run.path / MAPS)
+    return run.lines(MAPS)
 
 
 def phases(snapshots: Iterable[Mapping[str, Any]]) -> list[Phase]:

@@ -14,6 +14,7 @@ import itertools
 import re
 import shlex
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -29,16 +30,17 @@ from emc.report.figures import DARK, LIGHT, colour_of
 from emc.report.heatmaps import Phase, phases, read_maps, was_paid
 from emc.report.markup import number_range, score, uri
 from emc.report.plots import Json, band, rounded
-from emc.report.run_titles import at, configuration, count, differences, known_config, nearest_preset, usual_environment
+from emc.report.run_titles import configuration, count, differences, known_config, nearest_preset, usual_environment
 from emc.runs import RunDirectory
 from emc.runs.directory import CHECKPOINTS, EPISODE, LOCK
+from emc.runs.jsonl import at
 from emc.runs.reading import SPEED, end_of, is_whole, last_line, steps_asked_later
 from emc.statistics import final
 
 DIAGNOSTICS = 120  # points of a curve, at most
 FRESH = 15 * 60  # seconds since a run wrote anything, after which it does not count as running
 FINISHED, GOAL, RUNNING, UNFINISHED = "finished", "goal reached", "running", "unfinished"
-MOST_FRAMES = 5_000  # of an episode; the last of them is shown as a still
+MOST_FRAMES, MOST_PIXELS = 5_000, 10**9  # of an episode, in all its frames; the last of them is shown as a still
 MOMENT = 1e-6  # seconds; in less, no speed can be measured
 SHORT = {GOAL: "ended there, its goal was reached", RUNNING: "still running", UNFINISHED: "not finished"}  # of the steps asked for
 
@@ -266,8 +268,9 @@ def _episode(gif: Path) -> Json:
     still = io.BytesIO()
     try:
         content = content_of(gif, "picture")
-        with Image.open(io.BytesIO(content), formats=["gif"]) as image:
-            *_, last = itertools.islice(ImageSequence.Iterator(image), MOST_FRAMES)
+        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(content), formats=["gif"]) as image:
+            most = MOST_PIXELS // (image.width * image.height)
+            *_, last = itertools.islice(ImageSequence.Iterator(image), min(most, MOST_FRAMES))  # of none there is no last one
             last.convert("RGB").save(still, "png", optimize=True)
     except FileError:
         raise

@@ -13,6 +13,7 @@ from emc.errors import UserError
 from emc.methods import PRESETS, make_method
 from emc.runs import RunDirectory
 from emc.runs.config import RunConfig, to_json
+from emc.runs.jsonl import at
 from emc.runs.session import config_of
 
 LENGTH = ("steps",)  # of a budget: runs that differ in nothing else are one, as far as they go
@@ -137,13 +138,6 @@ def in_words(path: Sequence[str], value: Any) -> str:
         case _:
             said = str(value)
     return f"{' '.join(path).replace('_', ' ') or field} {said:.40}"
-
-
-def at(value: Any, *path: str) -> Any:
-    """What a nested document holds there; None if it goes no deeper."""
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
 
 
 def configuration(run: RunDirectory) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from emc.report.curves import group_runs, measured
 from emc.report.page import Memo, build_page
 from emc.report.records import stamp, state_of
 from emc.runs import RunDirectory
-from emc.runs.directory import MANIFEST
+from emc.runs.directory import MANIFEST, OWN_FOLDERS
 from emc.runs.trust import Trusted
 from emc.statistics import final
 
@@ -69,11 +69,17 @@ class Site:
 
 def run_directories(root: Path) -> Iterator[Path]:
     """Every run directory below another, in the order of their paths."""
-    for folder, inner, files in os.walk(root):
-        if MANIFEST in files:
-            yield Path(folder)
-            inner.clear()  # checkpoints are no runs
-        inner[:] = sorted(name for name in inner if not name.startswith(".") and ".tmp-" not in name)
+    left = [root]
+    while left:  # not os.walk, which calls itself for every level
+        folder = left.pop()
+        try:
+            inside = [*os.scandir(folder)]
+        except OSError:
+            continue
+        if any(entry.name == MANIFEST for entry in inside):
+            yield folder
+        names = (entry.name for entry in inside if entry.is_dir(follow_symlinks=False) and entry.name not in OWN_FOLDERS)
+        left += [folder / name for name in sorted(names, reverse=True) if not name.startswith(".") and ".tmp-" not in name]
 
 
 def best_first(runs: Sequence[RunDirectory]) -> list[RunDirectory]:

@@ -66,12 +66,12 @@ def why_not_kept(part: Any) -> str:
     return "" if same else f"{type(part).__name__} holds more than plain numbers and words, so a run of it could not be resumed or loaded"
 
 
-def config_of(run: RunDirectory) -> RunConfig:
-    """What a run was asked to do, and until which step it was later told to go on."""
+def config_of(run: RunDirectory, size: int | None = None) -> RunConfig:
+    """What a run was asked to do, and until which step it was later told to go on, by the time that END had so many bytes."""
     config = from_json(run.manifest.get("config"), run.trust)
     if not isinstance(config, RunConfig):
         raise RunError(f"{run.path}: its manifest holds no configuration. Use the version of emc that made it.")
-    later = steps_asked_later(run.path)
+    later = steps_asked_later(run.path, size)
     return config if later is None else config.until(later)
 
 

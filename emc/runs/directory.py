@@ -18,10 +18,12 @@ import datetime
 import os
 import re
 import secrets
+import stat
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, final
+from typing import Any, cast, final
 
 from jaxtyping import PyTree
 
@@ -29,16 +31,18 @@ from emc import files
 from emc.errors import CheckpointError, FileError, OutputLost, RunError, UserError
 from emc.files import explained
 from emc.runs.identity import NUMBER, SEAL, identity_of, is_as_sealed, lines_path, must_continue, new_number, own, said_at, seal_of
-from emc.runs.jsonl import JsonlFile, Prefix, plain, revived
+from emc.runs.jsonl import JsonlFile, Prefix, at, plain, revived
 from emc.runs.lock import Lock
-from emc.runs.reading import METRICS
+from emc.runs.reading import FORMS, METRICS, Line, is_whole, read_lines
 from emc.runs.trust import Trust, Trusted
 from emc.training import checkpoint
 
 FORMAT, VERSION = "emc-run", 1
 MANIFEST, CHECKPOINTS, LOCK = "manifest.json", "checkpoints", "lock"
 NONE_YET = "none-yet.json"  # among the checkpoints until there is one: whoever finds lines and neither knows that checkpoints were removed
-EPISODE, EVENTS = "episode.gif", "tensorboard"  # that `emc render` draws, and the folder of TensorBoard's files
+EPISODE, TABLE = "episode.gif", "metrics.csv"  # that `emc render` draws, and a logger writes
+EVENTS, WANDB = "tensorboard", "wandb"  # folders of other loggers
+OWN_FOLDERS = (CHECKPOINTS, EVENTS, WANDB)  # with no runs in them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +66,8 @@ class RunDirectory:
         self.patience = 0.0  # seconds to wait for another process that trains here
         self._lock: Lock | None = None
         self._files: dict[str, JsonlFile] = {}
-        self._saved: dict[int, os.stat_result] = {}  # checkpoints that this process has found or written
+        self._saved: dict[Path, os.stat_result] = {}  # checkpoints that this process has found or written, and their folder
+        self._described: tuple[bytes, os.stat_result] | None = None  # the manifest while this process trains here
 
     @classmethod
     def create(
@@ -92,7 +97,7 @@ class RunDirectory:
                 raise RunError(f"{path}: no such directory. Name a run directory, like runs/<env>/<method>/<time>-<id>.")
             if not inside:
                 raise RunError(f"{path}: not a run directory, it has no {MANIFEST}. Name one like runs/<env>/<method>/<time>-<id>.")
-            files.must_be_own(path, [LOCK, CHECKPOINTS, EVENTS, EPISODE, *(file.name for file in path.glob("*.jsonl"))])
+            files.must_be_own(path, [LOCK, *OWN_FOLDERS, EPISODE, TABLE, *FORMS])
             document = files.parsed(files.content_of(path / MANIFEST, "manifest"))
             found, version = document["format"], document["version"]
         except OSError as error:
@@ -115,6 +120,7 @@ class RunDirectory:
             files.must_be_own(self.path, [LOCK, CHECKPOINTS])
             self._lock = Lock(self.path / LOCK, self.patience)
             try:
+                self._described = self._manifest_now()
                 checkpoint.tidy(self.path / CHECKPOINTS)
                 self._note_checkpoints()
             except (OSError, FileError):
@@ -144,10 +150,10 @@ class RunDirectory:
             self._lock.check()
             for file in self._files.values():
                 file.check()
-            for step, known in self._saved.items():
-                folder = self._checkpoint_path(step)
-                if not (files.is_there(folder) and os.path.samestat(os.lstat(folder), known)):
+            for folder, known in self._saved.items():
+                if not (files.is_there(folder) and _is_same(os.lstat(folder), known)):
                     raise OutputLost(f"{folder} was removed while the run was training")
+            self._check_manifest()
 
     def sync(self) -> None:
         """Wait until the disk has every line appended."""
@@ -157,9 +163,15 @@ class RunDirectory:
                 file.sync()
             files.sync_directory(self.path)
 
+    def lines(self, file: str = METRICS) -> list[Line]:
+        """All lines of one of its files, which must be of its own seeds; none if it has not got that far."""
+        seeds = at(self.manifest.get("config"), "seeds")
+        return read_lines(self.path / file, {*filter(is_whole, cast(list[Any], seeds))} if isinstance(seeds, list) else None)
+
     def sizes(self) -> dict[str, int]:
-        """Bytes in each JSONL file."""
-        return {path.name: os.lstat(path).st_size for path in sorted(self.path.glob("*.jsonl"))}
+        """Bytes in each of its JSONL files; what else is there is somebody else's."""
+        paths = [self.path / name for name in sorted({*FORMS, *self._files})]
+        return {path.name: os.lstat(path).st_size for path in paths if files.is_there(path)}
 
     def prefixes(self) -> dict[str, Prefix]:
         """Each JSONL file as far as it is written."""
@@ -180,7 +192,7 @@ class RunDirectory:
                 if not 0 <= size <= found:
                     raise RunError(f"{path}: has {found} bytes, but had {size} at the checkpoint. Restore it, or start a new run.")
             self._close_files()
-            for path in sorted(self.path.glob("*.jsonl")):
+            for path in [self.path / name for name in self.sizes()]:
                 if path not in paths:
                     path.unlink()
                     continue
@@ -204,6 +216,7 @@ class RunDirectory:
             files.write_json(folder / NONE_YET, identity_of(self.manifest))
             files.sync_directory(folder)
             files.sync_directory(self.path)
+            self._note_checkpoints()
 
     def save_checkpoint(self, step: int, tree: PyTree, meta: Mapping[str, Any], keep: int = 2) -> None:
         """Write a checkpoint, then remove all but the last `keep`, and any of a later step: a future that was abandoned."""
@@ -226,8 +239,11 @@ class RunDirectory:
         with explained(path), files.made_whole(path) as beside:
             files.write_json(beside / MANIFEST, plain(self.manifest))
             for name, prefix in prefixes.items():
+                content = self._files[name].content(prefix.size)
+                if zlib.crc32(content) != prefix.checksum:
+                    raise RunError(f"{self.path / name} was overwritten, and its lines are lost")
                 with files.new_file(beside / name) as file:
-                    file.write(self._files[name].content(prefix.size))
+                    file.write(content)
                     files.sync(file)
             checkpoint.save(beside / CHECKPOINTS / f"{step:012d}", tree, said_at(self.manifest, step, meta, prefixes))
         return path
@@ -246,7 +262,7 @@ class RunDirectory:
                 continue
             must_continue(self.path, folder, prefixes)
             return Restored(step, tree, meta, {name: prefix.size for name, prefix in prefixes.items()}, warnings)
-        if not warnings and any(self.path.glob("*.jsonl")) and not files.is_there(self.path / CHECKPOINTS / NONE_YET):
+        if not warnings and self.sizes() and not files.is_there(self.path / CHECKPOINTS / NONE_YET):
             raise RunError(f"{self.path}: its checkpoints are gone, so its agents cannot be loaded. Put them back, or train again.")
         if not warnings:
             raise RunError(f"{self.path}: has no checkpoint yet. Wait for its first one, or begin it again with `emc resume`.")
@@ -283,7 +299,29 @@ class RunDirectory:
         return self._files[name]
 
     def _note_checkpoints(self) -> None:
-        self._saved = {step: os.lstat(self._checkpoint_path(step)) for step in self.steps()}
+        paths = [self.path / CHECKPOINTS, *map(self._checkpoint_path, self.steps())]
+        self._saved = {path: os.lstat(path) for path in paths if files.is_there(path)}
+        for path in self._saved:
+            files.must_be_folder(path)
+
+    def _manifest_now(self) -> tuple[bytes, os.stat_result]:
+        return files.content_of(self.path / MANIFEST, "manifest"), os.lstat(self.path / MANIFEST)
+
+    def _check_manifest(self) -> None:
+        """One that was written anew with the same content is the same."""
+        path = self.path / MANIFEST
+        if self._described is None:
+            return
+        content, known = self._described
+        try:
+            now = os.lstat(path)
+            if not os.path.samestat(now, known) or (now.st_size, now.st_mtime_ns) != (known.st_size, known.st_mtime_ns):
+                anew = self._manifest_now()
+                if anew[0] != content:
+                    raise OutputLost(f"{path} was changed by somebody else while the run was training")
+                self._described = anew
+        except (FileNotFoundError, NotADirectoryError, FileError) as error:
+            raise OutputLost(f"{path} was removed while the run was training") from error
 
     def _close_files(self) -> None:
         for file in self._files.values():
@@ -295,6 +333,11 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
+    """Whether two looks found the same thing; a number that has become free may soon be that of something else, so its kind counts too."""
+    return os.path.samestat(one, other) and stat.S_IFMT(one.st_mode) == stat.S_IFMT(other.st_mode)
 
 
 def new_name() -> str:

@@ -72,7 +72,7 @@ def own(folder: Path, manifest: Mapping[str, Any], content: Mapping[str, Any]) -
 
 def _prefixes(content: Mapping[str, Any]) -> dict[str, Prefix]:
     if "lines" not in content:  # as it was before there were checksums
-        return {str(name): Prefix(int(size)) for name, size in content["sizes"].items()}
+        return {str(name): Prefix(size) for name, size in content["sizes"].items()}
     return {str(name): Prefix(*known) for name, known in content["lines"].items()}
 
 

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -35,17 +35,21 @@ class Prefix(NamedTuple):
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """All lines of a JSONL file; a last line that a killed writer left unfinished is passed over."""
-    lines: list[dict[str, Any]] = []
-    most = files.MOST_BYTES["line"]
+    return [*each_line(path)]
+
+
+def each_line(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+    """The same one by one, so that whoever refuses one has not read the rest."""
+    most, number = files.MOST_BYTES["line"], 1
     try:
         with files.opened(Path(path), files.MOST_BYTES["lines"]) as file:
             while (line := file.readline(most + 1)).endswith(b"\n"):
-                lines.append(_decoded(path, line, len(lines) + 1))
+                yield _decoded(path, line, number)
+                number += 1
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}. Name the .jsonl file of a run directory.") from error
     if len(line) > most:
-        raise RunError(f"{path}, line {len(lines) + 1}: is longer than any that emc writes, the file is damaged. Restore it from a copy.")
-    return lines
+        raise RunError(f"{path}, line {number}: is longer than any that emc writes, the file is damaged. Restore it from a copy.")
 
 
 def _decoded(path: str | os.PathLike[str], line: bytes, number: int) -> dict[str, Any]:
@@ -59,17 +63,31 @@ def _decoded(path: str | os.PathLike[str], line: bytes, number: int) -> dict[str
     return revived(known) if any(word in line for word in SPELT) else known
 
 
-def tail(path: Path) -> list[dict[str, Any]]:
-    """The last whole lines of a JSONL file, as many as end it in some tens of kilobytes; what is no JSON object is passed over."""
+def tail(path: Path, size: int | None = None) -> list[dict[str, Any]]:
+    """The last whole lines of a JSONL file, as many as end it in some tens of kilobytes; what is no JSON object is passed over.
+
+    With a size, of the file as it was when it had so many bytes.
+    """
     with files.opened(path) as file:
-        file.seek(-min(TAIL_BYTES, file.seek(0, os.SEEK_END)), os.SEEK_END)
-        *complete, _torn = file.read(TAIL_BYTES).split(b"\n")
+        end = file.seek(0, os.SEEK_END)
+        end = end if size is None else min(end, size)
+        file.seek(start := max(end - TAIL_BYTES, 0))
+        *complete, _torn = file.read(end - start).split(b"\n")
     found: list[dict[str, Any]] = []
     for line in complete:
         with contextlib.suppress(ValueError, RecursionError):
             value: Any = revived(files.parsed(line))
             found += [cast(dict[str, Any], value)] if isinstance(value, dict) else []
     return found
+
+
+def count_lines(path: Path, size: int) -> int:
+    """Whole lines in the first bytes of a file; none where there is no such file."""
+    if not files.is_there(path):
+        return 0
+    with files.opened(path) as file:
+        blocks = iter(lambda: file.read(min(files.BLOCK, size - file.tell())), b"")
+        return sum(block.count(b"\n") for block in blocks)
 
 
 def checksum_of(file: BinaryIO, size: int) -> int:
@@ -117,6 +135,13 @@ def revived(value: Any) -> Any:
             return value
 
 
+def at(value: Any, *path: str) -> Any:
+    """What a nested document holds there; None if it goes no deeper."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
 class JsonlFile:
     """One JSONL file, open for appending; knows how long it must be, and the checksum of all that is in it."""
 
@@ -143,7 +168,7 @@ class JsonlFile:
         """Refuse to go on when the file is not the one that was written here."""
         try:
             there = os.lstat(self.path)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise OutputLost(f"{self.path} was removed while the run was training") from error
         if not os.path.samestat(there, self._found()):
             raise OutputLost(f"{self.path} was replaced by another while the run was training")

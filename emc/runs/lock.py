@@ -64,7 +64,7 @@ class Lock:
         for path, descriptor in ((self.path.parent, self._folder), (self.path, self._descriptor)):
             try:
                 same = descriptor < 0 or os.path.samestat(os.lstat(path) if path == self.path else path.stat(), os.fstat(descriptor))
-            except FileNotFoundError as error:
+            except (FileNotFoundError, NotADirectoryError) as error:
                 raise OutputLost(f"{path} was removed while the run was training") from error
             if not same:
                 raise OutputLost(f"{path} was replaced by another while the run was training")

@@ -11,6 +11,8 @@ from typing import Any
 
 import jax
 
+from emc.runs.jsonl import at
+
 PACKAGES = ("emc-marl", "jax", "jaxlib", "equinox", "optax", "numpy", "safetensors")
 
 
@@ -30,11 +32,10 @@ def describe_machine() -> dict[str, Any]:
 def differences(before: Any) -> str:
     """What of the machine and the package described before is another now and may change numbers; empty if nothing."""
     now = describe_machine()
-    known: dict[str, Any] = before if isinstance(before, dict) else {}
     found = {
-        **{name: (known.get("packages", {}).get(name), now["packages"][name]) for name in ("emc-marl", "jax", "jaxlib")},
-        "commit": (known.get("commit", {}).get("emc"), now["commit"]["emc"]),
-        **{name: (known.get(name), now[name]) for name in ("platform", "device")},
+        **{name: (at(before, "packages", name), now["packages"][name]) for name in ("emc-marl", "jax", "jaxlib")},
+        "commit": (at(before, "commit", "emc"), now["commit"]["emc"]),
+        **{name: (at(before, name), now[name]) for name in ("platform", "device")},
     }
     return ", ".join(f"{name} was {_words(old)}, is {_words(new)}" for name, (old, new) in found.items() if old != new)
 

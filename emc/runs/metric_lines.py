@@ -69,7 +69,7 @@ def map_line(reading: Reading) -> dict[str, Any]:
 def summary(lines: list[dict[str, Any]]) -> dict[str, float]:
     """Means over seeds of the newest lines."""
     train, test = [line for line in lines if line["kind"] == "train"], [line for line in lines if line["kind"] == "eval"]
-    names = [name for name in train[0] if isinstance(train[0][name], float)]
+    names = [name for name in train[0] if all(isinstance(line.get(name), float) for line in train)]
     means = {f"train_{name}" if name in ("return", "win_rate", "length") else name: _mean(train, name) for name in names}
     return means | ({"test_return": _mean(test, "return"), "test_win_rate": _mean(test, "won")} if test else {})
 

@@ -7,37 +7,41 @@ the run is told its number, and nothing behind this module needs to doubt what i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, cast
 
 from emc import files
 from emc.errors import FileError, RunError
-from emc.runs.jsonl import read_metrics, tail
+from emc.runs.jsonl import each_line, tail
 
 METRICS, MAPS, SPEED, END, LOST = "metrics.jsonl", "maps.jsonl", "speed.jsonl", "end.jsonl", "lost.jsonl"
 MOST, LARGEST = 2**63, 1e100  # above, a whole number or any other is not one that training writes
 Line = dict[str, Any]
 
 
-def read_lines(path: Path) -> list[Line]:
-    """All lines of one of a run's files, none if it has not got that far; the steps of a seed never go back."""
+def read_lines(path: Path, seeds: Collection[int] | None = None) -> list[Line]:
+    """All lines of one of a run's files, none if it has not got that far; the steps of a seed, which is one of the run's, never go back."""
+    fits, reached, lines = FORMS[path.name], dict[int, int](), list[Line]()
     try:
-        lines = read_metrics(path) if files.is_there(path) else []
+        for line in each_line(path) if files.is_there(path) else ():
+            seed = line.get("seed", -1)
+            if not fits(line) or line["steps"] < reached.get(seed, 0) or not (seeds is None or seed in seeds or seed == -1):
+                raise RunError(f"{path}, line {len(lines) + 1}: not a line that emc writes. Remove that line to see the rest.")
+            reached[seed] = line["steps"]
+            lines.append(line)
     except FileError as error:
         raise RunError(str(error)) from error
-    fits, reached = FORMS[path.name], dict[int, int]()
-    for number, line in enumerate(lines, start=1):
-        if not fits(line) or line["steps"] < reached.get(line.get("seed", -1), 0):
-            raise RunError(f"{path}, line {number}: not a line that emc writes. Remove that line to see the rest.")
-        reached[line.get("seed", -1)] = line["steps"]
     return lines
 
 
-def last_lines(path: Path) -> list[Line]:
-    """The last whole lines of one of a run's files, without reading the rest; those that emc does not write are passed over."""
+def last_lines(path: Path, size: int | None = None) -> list[Line]:
+    """The last whole lines of one of a run's files, without reading the rest; those that emc does not write are passed over.
+
+    With a size, the last ones when the file had so many bytes.
+    """
     try:
-        return [line for line in tail(path) if FORMS[path.name](line)]
+        return [line for line in tail(path, size) if FORMS[path.name](line)]
     except (OSError, FileError):
         return []
 
@@ -56,9 +60,9 @@ def end_of(run: Path) -> Line | None:
     return None if line is None or line["reason"] == MORE else line
 
 
-def steps_asked_later(run: Path) -> int | None:
-    """Until which step a run was last told to go on; None if it never was."""
-    return next((line["until"] for line in reversed(last_lines(run / END)) if line["reason"] == MORE), None)
+def steps_asked_later(run: Path, size: int | None = None) -> int | None:
+    """Until which step a run was last told to go on; None if it never was, or not by the time that END had so many bytes."""
+    return next((line["until"] for line in reversed(last_lines(run / END, size)) if line["reason"] == MORE), None)
 
 
 # What lines look like.
@@ -88,8 +92,9 @@ def _is_metric(line: Mapping[str, Any]) -> bool:
         return False
     match line.get("kind"):
         case "eval":
-            known = [line.get(name) for name in ("return", "won")]
-            return all(map(are_numbers, known)) and len({len(values) for values in cast(list[list[Any]], known)}) == 1
+            known = [line.get("return"), line.get("won"), *([line["length"]] if "length" in line else [])]
+            ours = line.keys() <= {"kind", "seed", "steps", "return", "won", "length"}
+            return ours and all(map(are_numbers, known)) and len({len(values) for values in cast(list[list[Any]], known)}) == 1
         case "train":
             return is_whole(line.get("episodes", 0)) and all(is_number(value) for name, value in line.items() if name != "kind")
         case _:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from emc import files
-from emc.errors import CheckpointError, UserError
+from emc.errors import CheckpointError, RunError, UserError
 from emc.runs.config import RunConfig
-from emc.runs.directory import CHECKPOINTS, NONE_YET, RunDirectory
+from emc.runs.directory import CHECKPOINTS, NONE_YET, Restored, RunDirectory
+from emc.runs.jsonl import count_lines
+from emc.runs.reading import FORMS, METRICS, end_of
 from emc.training import checkpoint
 from emc.training.loop import TrainState, shapes
 
@@ -56,12 +60,25 @@ def restored(run: RunDirectory, config: RunConfig) -> tuple[Any, Progress]:
             raise CheckpointError(f"{run.path / CHECKPOINTS / f'{step:012d}'}: {wrong}. Use another checkpoint.")
 
     found = run.latest_checkpoint(shapes(config.method, config.env.spec, len(config.seeds)), check)
-    return found, progress_in(found.meta)
+    progress = progress_in(found.meta)
+    _must_have_written(run, found, progress)
+    return found, progress
+
+
+def _must_have_written(run: RunDirectory, found: Restored, progress: Progress) -> None:
+    """Refuse a checkpoint whose host has tested or logged at other steps, or more or less often, than the lines say that it saw."""
+    lines = [*itertools.islice(run.lines(METRICS), count_lines(run.path / METRICS, found.sizes.get(METRICS, 0)))]
+    tests, logs = ([line for line in lines if line["kind"] == kind] for kind in ("eval", "train"))
+    often = max(collections.Counter(line["seed"] for line in tests).values(), default=0)
+    last = tuple(max((line["steps"] for line in own), default=-1) for own in (tests, logs))
+    if (often, *last) != (progress.evaluations, progress.evaluated_at, progress.logged_at):
+        said = f"{progress.evaluations} tests, the last at step {progress.evaluated_at}"
+        raise RunError(f"{run.path}: its checkpoint at step {found.step} speaks of {said}, its lines of others. Start a new run.")
 
 
 def impossible(config: RunConfig, step: int, state: TrainState, progress: Progress) -> Iterator[str]:
     """What no training could have left: counters that contradict one another, and weights that are not finite."""
-    steps = np.asarray(state.env_steps)
+    steps = np.atleast_1d(state.env_steps)
     longest = config.budget.parallel_envs * config.env.spec.episode_limit
     if np.max(steps) != step or np.min(steps) < 0:
         yield f"its seeds have played {np.min(steps)} to {np.max(steps)} steps, not {step}"
@@ -73,6 +90,8 @@ def impossible(config: RunConfig, step: int, state: TrainState, progress: Progre
         yield "it was tested or logged after its last step"
     elif not 0 <= progress.snapshots <= max(SNAPSHOTS, SNAPSHOTS * step // config.budget.steps) or not {*progress.done} <= {*config.seeds}:
         yield "its maps or its seeds are not those of this run"
+    elif any(seed in progress.done and own < config.budget.steps for seed, own in zip(config.seeds, steps.tolist(), strict=True)):
+        yield "a seed that has not had its steps is said to be done"
     learner = state.learner
     for path, leaf in jax.tree_util.tree_flatten_with_path((learner.values, learner.policy, learner.curiosity))[0]:
         if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.all(np.isfinite(leaf)):
@@ -82,13 +101,13 @@ def impossible(config: RunConfig, step: int, state: TrainState, progress: Progre
 def is_resumable(path: Path) -> bool:
     """Whether a run can go on and lose nothing: it has a checkpoint, or no line, or has never come to its first checkpoint."""
     folder = path / CHECKPOINTS
-    return any(folder.glob("[0-9]" * 12)) or files.is_there(folder / NONE_YET) or not any(path.glob("*.jsonl"))
+    return any(folder.glob("[0-9]" * 12)) or files.is_there(folder / NONE_YET) or not any(files.is_there(path / name) for name in FORMS)
 
 
 def is_finished(path: Path) -> bool:
-    """Whether a run came to its end: its newest checkpoint says so."""
+    """Whether a run came to its end: its newest checkpoint and its last line say so."""
     newest = max((path / CHECKPOINTS).glob("[0-9]" * 12), default=None)
     try:
-        return newest is not None and progress_in(checkpoint.described(newest)["meta"]["meta"]).finished
+        return newest is not None and progress_in(checkpoint.described(newest)["meta"]["meta"]).finished and end_of(path) is not None
     except (UserError, KeyError, TypeError):
         return False

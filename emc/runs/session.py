@@ -148,12 +148,12 @@ def resume(
     _must_be_resumable(run)
     with run:
         _must_be_resumable(run)  # still: somebody else may have trained here until now
-        if steps is not None:
-            config = config.until(steps)
+        found, progress = restored(run, config) if run.steps() else (None, Progress())
+        config = config_of(run, found.sizes.get(END, 0) if found else 0) if steps is None else config.until(steps)
         must_fit(config)
         program = loop_of(config)
         session = _Session(run, config, program, keeping or keeping_of(run), display)
-        if not run.steps():
+        if found is None:
             if config.start_from:
                 raise RunError(
                     f"{run.path}: has no checkpoint, and began with the networks of {config.start_from}. Start it again from there."
@@ -161,9 +161,8 @@ def resume(
             display.note("there is no checkpoint yet: the run begins again")
             run.begin()
             run.truncate({})
-            state, progress = program.init(), Progress()
+            state = program.init()
         else:
-            found, progress = restored(run, config_of(run))
             if steps is not None and steps <= found.step:
                 raise RunError(f"{run.path}: has {found.step} steps. Ask for more than that with --steps.")
             if steps is None and progress.finished:
@@ -198,7 +197,7 @@ def keeping_of(run: RunDirectory) -> Keeping:
     asked: Any = run.manifest.get("keeping")
     try:
         return Keeping(float(asked["checkpoint_minutes"]), int(asked["keep_checkpoints"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return Keeping()
 
 

@@ -22,7 +22,7 @@ from emc.suite.optimum import Optimum, Play
 Joint = Float[np.ndarray, "n n"]  # something of every pair of cells, the first agent's and the second's
 Policy = Int[np.ndarray, "T n n"]  # one agent's action at every step in every pair of cells
 ACTIONS = len(MOVES)
-MOST_CELLS = 400  # of one side
+MOST_CELLS, MOST_STEPS = 400, 3_000  # of one side, and of an episode
 TIE = 1e-9  # values closer than this are equal; the win rate decides, then the order of actions
 
 
@@ -72,6 +72,8 @@ def model_of(env: Gridworld) -> Model:
     cells = np.stack(np.divmod(np.arange(rows * half), half), axis=1)
     if len(cells) > MOST_CELLS:
         raise UserError(f"a side of {len(cells)} cells is too large for tables of all pairs: the most is {MOST_CELLS}")
+    if env.episode_limit > MOST_STEPS:
+        raise UserError(f"an episode of {env.episode_limit:,} steps is too long for tables of all of them: the most is {MOST_STEPS:,}")
     target = cells[:, None] + MOVES
     inside = np.all((target >= 0) & (target < (rows, half)), axis=2)
     reached = np.where(inside, target[..., 0] * half + target[..., 1], np.arange(len(cells))[:, None])

@@ -18,6 +18,7 @@ from emc.runs.sizes import planned
 from emc.sweeps.jobs import Job, steps_of
 from emc.training.plan import available_bytes, readable
 
+LONGEST_SECONDS = 1e10  # three hundred years: what a damaged line says of speed may be any number
 TRY_SECONDS = 3.0  # of trained iterations, after compiling and the first episodes
 
 
@@ -38,8 +39,8 @@ def forecast(left: Sequence[tuple[Job, Path | None]], workers: int) -> Iterator[
         if kind not in speeds:
             speeds[kind] = known or _tried_speed(job.config)
             yield f"speed      {speeds[kind]:,.0f} steps/s: {kind}{'' if known else ' (a short try)'}"
-        seconds += (job.config.budget.steps - (steps_of(run) if run else 0)) / max(known or speeds[kind], 1e-9)
-    together = datetime.timedelta(seconds=round(seconds / min(workers, len(left))))
+        seconds += max(job.config.budget.steps - (steps_of(run) if run else 0), 0) / max(known or speeds[kind], 1e-9)
+    together = datetime.timedelta(seconds=round(min(seconds / min(workers, len(left)), LONGEST_SECONDS)))
     yield f"time       about {together} with {workers} at a time (a rough guess)"
 
 

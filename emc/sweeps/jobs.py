@@ -124,6 +124,13 @@ class Survey:
         """All runs that differ from a job in nothing but seeds and length."""
         return [*self._folder(job).by_kin.get(job.kind.kin, ())]
 
+    def leave_out(self, path: Path, why: str) -> None:
+        """Count a run no longer, and say why with the others."""
+        for folder in self._folders.values():
+            if folder.kinds.pop(path, None):
+                folder.unread[path] = why
+                folder.index([*folder.kinds, *folder.unread])
+
     def left_out(self) -> str:
         """How many directories where jobs were looked for cannot be read, in one line; empty if there is none."""
         unread = {path: why for folder in self._folders.values() for path, why in folder.unread.items()}
@@ -162,11 +169,11 @@ class _Folder:
         if changed and changed == self._changed and not any(map(_has_manifest, self._bare)):
             return
         self._changed = changed if time.time_ns() - changed > SETTLED_SECONDS * 10**9 else 0
-        inside = sorted(path for path in self.path.glob("*") if path.is_dir())
+        inside = sorted(path for path in self.path.glob("*") if path.is_dir() and ".tmp-" not in path.name)
         there = [path for path in inside if _has_manifest(path)]
         self._bare = sorted({*inside} - {*there})
         if there != sorted([*self.kinds, *self.unread]):
-            self._index(there)
+            self.index(there)
 
     def alike(self, job: Job) -> list[Path]:
         """All runs that differ from a job in nothing but length and further seeds."""
@@ -174,7 +181,8 @@ class _Folder:
             path for path in self.by_seed.get((job.kind.kin, job.config.seeds[0]), ()) if {*self.kinds[path].seeds} >= {*job.kind.seeds}
         ]
 
-    def _index(self, there: Sequence[Path]) -> None:
+    def index(self, there: Sequence[Path]) -> None:
+        """Find the runs that are there by what they are; those that are known are not read again."""
         known = self.kinds | self.unread
         read = {path: known[path] if path in known else _kind_of(path, self.trust) for path in there}
         self.kinds = {path: kind for path, kind in read.items() if isinstance(kind, Kind)}

@@ -29,6 +29,8 @@ from safetensors import SafetensorError, safe_open
 
 from emc import files
 from emc.errors import CheckpointError, FileError
+from emc.training.plan import available_bytes, readable
+from emc.types import bytes_of
 
 __all__ = ["CheckpointError", "load", "save", "tidy"]
 
@@ -77,6 +79,7 @@ def load(directory: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
         content = described(directory)
         wanted = dict(named_leaves(like))
         compare(directory, wanted, content["arrays"])
+        must_fit(directory, wanted)
         check_arrays_file(directory, content["size"], content["crc32"])
         with safe_open(directory / ARRAYS, framework="numpy") as file:
             stored: set[str] = set(file.keys())
@@ -87,6 +90,8 @@ def load(directory: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
         raise CheckpointError(f"{directory}: {ARRAYS} is not a safetensors file ({one_line(error)}). Use another checkpoint.") from error
     except OSError as error:
         raise CheckpointError(f"{directory}: cannot be read ({error.strerror or one_line(error)}).") from error
+    except MemoryError as error:
+        raise CheckpointError(f"{directory}: does not fit into memory. Free some, or use a larger machine.") from error
     return jax.tree.unflatten(jax.tree.structure(like), loaded), content["meta"]
 
 
@@ -266,6 +271,13 @@ def check_arrays_file(directory: Path, size: Any, checksum: Any) -> None:
         raise CheckpointError(str(error)) from error
     if found != checksum:
         raise CheckpointError(f"{directory}: {ARRAYS} is damaged, its checksum differs. Use another checkpoint.")
+
+
+def must_fit(directory: Path, wanted: dict[str, Any]) -> None:
+    """Refuse arrays that memory has no room for, before a byte of them is read: a file may claim sizes that no disk holds."""
+    needed, free = 2 * sum(map(bytes_of, wanted.values())), available_bytes()  # while an array is unpacked, or copied, it is there twice
+    if free is not None and needed > free:
+        raise CheckpointError(f"{directory}: needs {readable(needed)} of memory, {readable(free)} are free. Use a larger machine.")
 
 
 def spelled(entry: Any) -> str:

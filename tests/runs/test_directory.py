@@ -185,7 +185,7 @@ def test_a_resumed_run_leaves_the_same_files_as_an_uninterrupted_one(tmp_path: P
         for step in range(start, end):
             run.append([{"step": step, "loss": 1 / (step + 1)}])
             if step >= 4:
-                run.append([{"step": step}], file="late.jsonl")
+                run.append([{"step": step}], file="lost.jsonl")
             if step % 3 == 0:
                 run.save_checkpoint(step, state(step), {})
 
@@ -193,14 +193,14 @@ def test_a_resumed_run_leaves_the_same_files_as_an_uninterrupted_one(tmp_path: P
         work(straight, 0, 10)
     with new_run(tmp_path) as broken:
         work(broken, 0, 6)
-    with (broken.path / "late.jsonl").open("ab") as file:
+    with (broken.path / "lost.jsonl").open("ab") as file:
         file.write(b'{"torn')
     with RunDirectory.open(broken.path) as again:
         restored = again.latest_checkpoint(STATE)
         again.truncate(restored.sizes)
-        assert not (again.path / "late.jsonl").exists()
+        assert not (again.path / "lost.jsonl").exists()
         work(again, restored.step + 1, 10)
-    for name in ("metrics.jsonl", "late.jsonl"):
+    for name in ("metrics.jsonl", "lost.jsonl"):
         assert (broken.path / name).read_bytes() == (straight.path / name).read_bytes()
 
 

@@ -49,7 +49,7 @@ def test_cutting_lines_back_reaches_the_disk(tmp_path: Path, monkeypatch: pytest
     run = RunDirectory.create(tmp_path, "gridworld", "vdn", {})
     with run:
         run.append([{"steps": 1}, {"steps": 2}])
-        run.append([{"steps": 2}], "late.jsonl")
+        run.append([{"steps": 2}], "lost.jsonl")
     with RunDirectory.open(run.path) as again:
         synced = Synced(monkeypatch)
         again.truncate({"metrics.jsonl": 13})

@@ -19,17 +19,20 @@ import pytest
 import safetensors.numpy
 
 import emc
+from emc.claims.reproduction import _source
 from emc.cli import main
 from emc.envs import make_env
 from emc.errors import CheckpointError, OutputLost, RunError, UserError
+from emc.loggers import logged_by
 from emc.methods import Method
 from emc.policies import RecurrentQ
 from emc.report.site import Site
 from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
 from emc.runs.identity import seal_of
+from emc.runs.machine import differences
 from emc.runs.restoring import Progress, impossible, is_resumable, progress_in
-from emc.runs.session import Interrupted, Keeping, loop_of, resume, start
+from emc.runs.session import Interrupted, Keeping, keeping_of, loop_of, resume, start
 from emc.sweeps.jobs import Job, State, Survey
 from emc.training import checkpoint
 from emc.training.loop import Budget
@@ -88,11 +91,21 @@ def rewrite_manifest(run: Path, change: Callable[[dict[str, Any]], None], sealed
 
 def rewrite_checkpoint(run: Path, **progress: Any) -> None:
     """A stranger can make every checksum fit."""
+    rewrite_description(run, lambda content: content["meta"]["meta"]["progress"].update(progress))
+
+
+def rewrite_description(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path = newest(run) / checkpoint.DESCRIPTION
     document = json.loads(path.read_text())
-    document["content"]["meta"]["meta"]["progress"] |= progress
+    change(document["content"])
     document["crc32"] = checkpoint.crc_of_json(document["content"])
     path.write_text(json.dumps(document))
+
+
+def endless(content: dict[str, Any]) -> None:
+    """Sizes of lines as they were before there were checksums, and one that no file has."""
+    del content["meta"]["lines"]
+    content["meta"]["sizes"] = {"metrics.jsonl": float("inf")}
 
 
 def rewrite_arrays(run: Path, change: Callable[[dict[str, np.ndarray]], None]) -> None:
@@ -176,6 +189,11 @@ WRONG_INSIDE: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "words for numbers": (lambda run: rewrite_checkpoint(run, iteration="many"), "iteration is 'many'"),
     "a number of truth": (lambda run: rewrite_checkpoint(run, finished=1), "finished is 1"),
     "fields that nobody knows": (lambda run: rewrite_checkpoint(run, surprise=1), "not written by this version"),
+    "a seed that is done before its steps": (lambda run: rewrite_checkpoint(run, done=[0]), "has not had its steps is said to be done"),
+    "no tests where lines have some": (lambda run: rewrite_checkpoint(run, evaluations=0, evaluated_at=-1), "speaks of 0 tests"),
+    "another step of the last line": (lambda run: rewrite_checkpoint(run, logged_at=0), "its lines of others"),
+    "more tests than lines have": (lambda run: rewrite_checkpoint(run, evaluations=80), "speaks of 80 tests"),
+    "sizes without end": (lambda run: rewrite_description(run, endless), "was not written by a run"),
 }
 
 
@@ -230,7 +248,7 @@ def test_a_run_that_has_had_a_checkpoint_says_so_for_ever(tmp_path: Path) -> Non
 # Links.
 
 PLACES = ["manifest.json", "metrics.jsonl", "speed.jsonl", "lock", "checkpoints", "CHECKPOINT", "CHECKPOINT/checkpoint.json"]
-PLACES += ["CHECKPOINT/arrays.safetensors", "tensorboard", "end.jsonl"]
+PLACES += ["CHECKPOINT/arrays.safetensors", "tensorboard", "wandb", "end.jsonl", "metrics.csv"]
 
 
 def tree_of(root: Path) -> dict[str, bytes | None]:
@@ -244,7 +262,7 @@ def test_a_link_in_a_strangers_run_is_not_followed(place: str, run: Path, tmp_pa
     if path.exists():
         path.rename(victim)  # so that all is well if the link is followed
     else:
-        (victim.mkdir if place == "tensorboard" else victim.touch)()
+        (victim.mkdir if place in ("tensorboard", "wandb") else victim.touch)()
     path.symlink_to(victim)
     before = tree_of(victim) if victim.is_dir() else victim.read_bytes()
     with pytest.raises(UserError, match=r"is a link|is not a folder of its own"):
@@ -287,11 +305,31 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
+def link_away(folder: Path) -> None:
+    """What is beside a run is somebody else's: nothing of it may be tidied away."""
+    victim = folder.parents[3] / "victim"
+    folder.rename(victim)
+    (victim / "theirs.tmp-1").touch()
+    folder.symlink_to(victim)
+
+
+def turn_into_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.touch()
+
+
 LOSSES: Mapping[str, tuple[Callable[[Path], Any], str, bool]] = {  # what is done, what is said, and whether all lines can be saved
     "lines removed": (lambda run: (run / "metrics.jsonl").unlink(), r"metrics\.jsonl was removed", True),
     "lines replaced": (lambda run: shutil.copy(run / "metrics.jsonl", run / "a").rename(run / "metrics.jsonl"), "was replaced", True),
     "lines emptied": (lambda run: empty(run / "metrics.jsonl"), "was changed by somebody else", False),
-    "checkpoints removed": (lambda run: shutil.rmtree(run / "checkpoints"), r"checkpoints/\d+ was removed", True),
+    "checkpoints removed": (lambda run: shutil.rmtree(run / "checkpoints"), r"checkpoints was removed", True),
+    "a checkpoint removed": (lambda run: shutil.rmtree(newest(run)), r"checkpoints/\d+ was removed", True),
+    "a file instead of checkpoints": (lambda run: turn_into_a_file(run / "checkpoints"), r"checkpoints was removed", True),
+    "a link instead of checkpoints": (lambda run: link_away(run / "checkpoints"), r"checkpoints was removed", True),
+    "the manifest removed": (lambda run: (run / "manifest.json").unlink(), r"manifest\.json was removed", True),
+    "the manifest emptied": (lambda run: empty(run / "manifest.json"), r"manifest\.json was changed", True),
+    "another gamma": (lambda run: edit(run / "manifest.json", b'"gamma": 0.9', b'"gamma": 0.8'), r"manifest\.json was changed", True),
+    "a file instead of the folder of all runs": (lambda run: turn_into_a_file(run.parents[2] / "gridworld"), "was removed", False),
     "everything removed": (shutil.rmtree, "was removed", True),
     "everything moved": (lambda run: run.rename(run.with_name("moved")), "was removed", True),
     "the lock removed": (lambda run: (run / "lock").unlink(), "lock was removed", True),
@@ -314,13 +352,104 @@ def test_output_that_vanishes_ends_the_run_and_what_was_learned_is_kept_beside_i
         start(CONFIG, tmp_path, Keeping(checkpoint_minutes=0.0), enough=strike)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 1
-    rescued = Path(str(caught.value).rpartition("emc resume ")[2])
     if saved:
+        rescued = Path(str(caught.value).rpartition("emc resume ")[2])
         resume(rescued)
         assert final_bytes(rescued) == whole
     else:
-        with pytest.raises(RunError, match="bytes, but had"):
-            resume(rescued)
+        assert "It could not be kept elsewhere either" in str(caught.value)
+        assert [*tmp_path.glob("*/*/*rescued*")] == []
+    assert not (victim := tmp_path / "victim").exists() or (victim / "theirs.tmp-1").exists()
+
+
+@pytest.mark.parametrize("name", ["notes.jsonl", "metrics (copy).jsonl", "a pipe.jsonl"])
+def test_files_of_others_in_a_run_end_nothing_and_stay(name: str, tmp_path: Path, whole: dict[str, bytes]) -> None:
+    tests = itertools.count(1)
+
+    def leave_something(latest: dict[str, float]) -> bool:
+        match next(tests):
+            case 2:
+                (os.mkfifo if "pipe" in name else Path.touch)(only(tmp_path) / name)
+            case 3:
+                signal.raise_signal(signal.SIGINT)
+        return False
+
+    with pytest.raises(Interrupted):
+        start(CONFIG, tmp_path, Keeping(checkpoint_minutes=0.0), enough=leave_something)
+    resume(only(tmp_path))
+    assert (only(tmp_path) / name).exists()
+    assert final_bytes(only(tmp_path)) == whole
+
+
+def test_the_same_manifest_written_anew_is_no_loss(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    def write_anew(latest: dict[str, float]) -> bool:
+        path = only(tmp_path) / "manifest.json"
+        path.with_name("m").write_bytes(path.read_bytes())
+        path.with_name("m").replace(path)
+        return False
+
+    assert final_bytes(start(CONFIG, tmp_path, enough=write_anew).path) == whole
+
+
+def test_what_a_line_asks_for_after_the_checkpoint_is_not_done(run: Path, whole: dict[str, bytes]) -> None:
+    (run / "end.jsonl").write_text('{"steps": 84, "reason": "more", "until": 100000}\n')
+    resume(run)
+    assert final_bytes(run) == whole
+
+
+def test_a_checkpoint_alone_does_not_make_a_run_done(run: Path) -> None:
+    rewrite_checkpoint(run, finished=True)
+    assert Survey(run.parents[2]).state(job(0)) is State.BEGUN
+
+
+MACHINES: list[Any] = [None, [], "x", {"packages": None}, {"packages": [1]}, {"commit": None}, {"commit": "x"}, {"device": []}]
+MANIFESTS: Mapping[str, list[Any]] = {
+    "machine": MACHINES,
+    "keeping": [
+        None,
+        [],
+        {"keep_checkpoints": "Infinity", "checkpoint_minutes": 1},
+        {"keep_checkpoints": 1, "checkpoint_minutes": 9**999},
+    ],
+    "log": [None, {}, [[]], [{}], [None], ["csv", 1]],
+    "command": [None, [], {}],
+}
+
+
+@pytest.mark.parametrize("field", MANIFESTS)
+def test_what_is_not_sealed_may_say_anything(field: str, run: Path) -> None:
+    """How a run was asked for and what it began on decides no number."""
+    document = json.loads((run / "manifest.json").read_text())
+    for value in MANIFESTS[field]:
+        (run / "manifest.json").write_text(json.dumps(document | {field: value}))
+        directory = RunDirectory.open(run)
+        assert isinstance(differences(directory.manifest.get("machine")), str)
+        assert keeping_of(directory) in (Keeping(), Keeping(keep_checkpoints=1))
+        assert {*logged_by(directory)} <= {"csv"}
+        assert _source(directory.manifest)["id"] == run.name
+
+
+def test_a_strangers_manifest_does_not_begin_mlflow_outside_the_run(run: Path) -> None:
+    document = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(document | {"log": ["mlflow", "csv"]}))
+    assert logged_by(RunDirectory.open(run)) == ("csv",)
+    (run.parents[2] / "mlruns").mkdir()
+    assert logged_by(RunDirectory.open(run)) == ("mlflow", "csv")
+
+
+def test_lines_of_seeds_that_a_run_has_not_are_refused(run: Path) -> None:
+    lines = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(lines + lines.splitlines()[-1].replace('"seed": 0', '"seed": 7') + "\n")
+    with pytest.raises(RunError, match=r"metrics\.jsonl, line \d+: not a line that emc writes"):
+        emc.runs(run)[0].metrics("test_return")
+    site = Site([run.parents[2]])
+    assert site.runs() == []
+
+
+def test_a_checkpoint_that_memory_has_no_room_for_is_refused_before_it_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emc.training.checkpoint.available_bytes", lambda: 1000)
+    with pytest.raises(RunError, match=r"needs [\d.]+ KiB of memory, 1000 B are free"):
+        emc.load(run)
 
 
 def only(root: Path) -> Path:

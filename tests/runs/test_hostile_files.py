@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -9,17 +10,24 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 
 import emc
+from emc.envs import make_env
 from emc.errors import UserError
+from emc.files import remove
+from emc.report.ceilings import ceiling_of
 from emc.report.curves import group_runs
 from emc.report.marl_eval import marl_eval
 from emc.report.site import Site
 from emc.runs import read_metrics
+from emc.runs.metric_lines import summary
 from emc.runs.reading import FORMS, last_line, read_lines
 from emc.runs.session import resume
+from emc.suite import known_optimum
 from emc.sweeps.calibration import forecast
 from emc.sweeps.jobs import State, Survey, steps_of
 from tests.report.fabricate import new_run, snapshot, training, win_rates
@@ -139,6 +147,90 @@ def test_a_damaged_line_is_a_refusal_or_an_omission(file: str, damage: str, kept
         read_lines(tmp_path / file)
     assert "\n" not in str(caught.value)
     assert last_line(tmp_path / file) == (whole[-2] if first else None)
+
+
+EVAL = {"kind": "eval", "seed": 0, "steps": 12, "return": [1.0, 0.0], "won": [True, False], "length": [3, 4]}
+
+
+@pytest.mark.parametrize("change", [{"length": value} for value in (5, None, "xy", [1], [[1], [2, 3]])] + [{"x": [{}] * 3}])
+def test_every_field_of_a_test_is_one_that_emc_writes(change: dict[str, Any]) -> None:
+    assert FORMS["metrics.jsonl"](EVAL)
+    assert not FORMS["metrics.jsonl"](EVAL | change)
+
+
+def test_a_line_that_is_refused_is_the_last_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "metrics.jsonl").write_text("{}\n" * 1000)
+    read = list[bytes]()
+    monkeypatch.setattr("emc.files.parsed", lambda content: read.append(content) or {})
+    with pytest.raises(UserError, match="line 1: not a line that emc writes"):
+        read_lines(tmp_path / "metrics.jsonl")
+    assert len(read) == 1
+
+
+def test_seeds_whose_lines_have_other_fields_are_summed_up_in_those_they_share() -> None:
+    lines = [training(0, 40), {name: value for name, value in training(1, 40).items() if name != "epsilon"}]
+    shown = summary(lines)
+    assert "epsilon" in summary(lines[:1])
+    assert "epsilon" not in shown
+    assert "train_return" in shown
+
+
+def test_folders_in_folders_without_end_stop_nobody(kept: Path, tmp_path: Path) -> None:
+    """Deeper than a program can call itself, and than a path may be long."""
+    run = tmp_path / "runs" / "gridworld" / "vdn" / kept.name
+    shutil.copytree(kept, run)
+    (run.parents[1] / "manifest.json").write_text("x")  # of no run, above some
+    for deep in (tmp_path / "runs" / "deep", run / "checkpoints" / f"{999:012d}.tmp-5", run / "checkpoints" / "none-yet.json"):
+        folder = os.open(make(deep), os.O_RDONLY)
+        for _ in range(5_000):
+            os.mkdir("a", dir_fd=folder)
+            inner = os.open("a", os.O_RDONLY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        os.close(folder)
+    site = Site([tmp_path / "runs"])
+    assert [found.path for found in site.runs()] == [run]
+    assert len(site.problems) == 1
+    resume(run)
+    assert [path.name for path in (run / "checkpoints").glob("*") if not path.name.isdigit()] == []
+    remove(tmp_path / "runs" / "deep")
+    assert not (tmp_path / "runs" / "deep").exists()
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    "line", [{"steps": 2**62, "seconds": 1.0, "steps_since_start": 1}, {"steps": 1, "seconds": 1e99, "steps_since_start": 1}]
+)
+def test_a_forecast_says_some_time_whatever_a_line_says_of_speed(line: dict[str, Any], kept: Path, tmp_path: Path) -> None:
+    run = tmp_path / kept.name
+    shutil.copytree(kept, run)
+    (run / "speed.jsonl").write_text(json.dumps(line) + "\n")
+    assert "time       about " in [*forecast([(job(0), run)], 1)][-1]
+
+
+def test_a_directory_that_was_being_made_is_no_run(kept: Path, tmp_path: Path) -> None:
+    shutil.copytree(kept, tmp_path / "gridworld" / "vdn" / f"{kept.name}.tmp-123")
+    assert Survey(tmp_path).look(job(0)) == (State.MISSING, None)
+
+
+def test_a_picture_of_more_points_than_any_of_ours_is_not_drawn(kept: Path, tmp_path: Path) -> None:
+    run = tmp_path / kept.name
+    shutil.copytree(kept, run)
+    Image.new("P", (33_000, 33_000)).save(run / "episode.gif")
+    said = list[str]()
+    Site([run]).page(Site([run]).runs(), say=said.append)
+    assert "cannot be read as a GIF" in said[0]
+
+
+def test_episodes_too_long_for_tables_have_no_line_and_are_refused_by_name() -> None:
+    env = make_env("gridworld", episode_limit=2**20)
+    with pytest.raises(UserError, match="an episode of 1,048,576 steps is too long"):
+        known_optimum(env, 0.9)
+    assert ceiling_of(dataclasses.replace(CONFIG, env=env)) is None
 
 
 FIELDS = {"metrics.jsonl": ("kind", "seed", "steps"), "maps.jsonl": ("seed", "steps", "visits", "bonus", "bonus_visits")}
