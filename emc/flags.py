@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +51,7 @@ def _parsed(prog: str, kind: Any, words: Sequence[str], default: Any, about: str
     if not HELP & {*words}:
         config.append(tyro.conf.HelptextFromCommentsOff)  # reading the source for it takes longer than all the rest
     try:
-        with contextlib.redirect_stderr(box):
+        with contextlib.redirect_stderr(box), warnings.catch_warnings(action="ignore"):  # of Equinox about arrays as fields
             return tyro.cli(
                 kind,
                 args=_switches(words),
@@ -60,6 +61,8 @@ def _parsed(prog: str, kind: Any, words: Sequence[str], default: Any, about: str
                 return_unknown_args=some,
                 **given,
             )
+    except NameError as error:  # a class of the user's whose fields are of types that nobody knows
+        raise UserError(f"{prog}: a field has a type that cannot be found ({error}). Import it, or write another one") from error
     except SystemExit as stop:
         if stop.code in (0, None):
             raise

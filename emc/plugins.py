@@ -44,7 +44,9 @@ def imported(source: str) -> Callable[..., Any]:
         ) from error
     except ModuleNotFoundError as error:
         raise UserError(f"{source}: there is no module {error.name!r} here or among the installed ones") from error
-    except (Exception, SystemExit) as error:  # whatever the user's module does wrong while it is imported
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the user's module does wrong while it is imported
         raise UserError(f"{source}: importing {module} raised {type(error).__name__}: {error}") from error
     table = {key: value for key, value in vars(found).items() if callable(value) and not key.startswith("_")}
     return lookup(f"class in {module}", name, table)

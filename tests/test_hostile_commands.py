@@ -15,7 +15,7 @@ from emc.commands.messages import MOST_LETTERS
 from emc.user_input import in_one_line
 
 ROOT = Path(__file__).parents[1]
-LONG, DIGITS = "x" * 5_000, "9" * 5_000
+LONG, DIGITS, MANY = "x" * 5_000, "9" * 5_000, "9" * 20
 TRAIN = ["train", "vdn", "gridworld"]
 COMMANDS = {
     "a long run to resume": (["resume", LONG], "File name too long"),
@@ -49,6 +49,16 @@ COMMANDS = {
     "a memory of all numbers": (["train", "emc-wo-c", "gridworld", "--memory.capacity", "2147483647"], "choose smaller ones"),
     "the plan of such a memory": (["plan", "emc-wo-c", "gridworld", "--memory.capacity", "2147483647"], "choose smaller ones"),
     "wide networks": ([*TRAIN, "--policy.hidden", "2147483647"], "are free: lower"),
+    "a large seed of tests": (["evaluate", "gridworld", "--policy", "shipped", "--seed", MANY], "--seed"),
+    "a large seed of scripted play": (["evaluate", "3m", "--script", "focus-fire", "--episodes", "1", "--seed", MANY], "--seed"),
+    "a seed below all": (["evaluate", "gridworld", "--policy", "shipped", "--seed", "-1"], "--seed"),
+    "a large seed of a picture": (["render", "gridworld", "--policy", "shipped", "--seed", MANY], "--seed"),
+    "a large seed of random play": (["suite", "--tasks", "pass", "--episodes", "2", "--seed", MANY], "--seed"),
+    "the optimum of a high map": (["optimum", "gridworld", "--env.rows", "2147483647"], "choose smaller sizes"),
+    "the optimum of long episodes": (["optimum", "gridworld", "--env.episode-limit", "1000000"], "is too long"),
+    "the optimum of a long game": (["optimum", "n-step-game", "--env.steps", "1000000"], "is too long"),
+    "the optimum of a longer game": (["optimum", "climbing", "--env.episode-limit", "2147483647"], "choose smaller sizes"),
+    "players of a level beyond numbers": (["train", "vdn", "lbf/8x8-2p-2f-coop", "--env.max-player-level", "2147483647"], "lower one"),
     "a method with a line break": (["train", "v\n\x1b[31md\rn", "gridworld"], "unknown method"),
     "an environment with a line break": (["train", "vdn", "grid\nworld\u2028"], "unknown environment"),
     "many workers": (["sweep", "--methods", "vdn", "--envs", "gridworld", "--workers", "9" * 30], "at most 10000"),

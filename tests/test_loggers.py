@@ -78,7 +78,7 @@ def test_weights_and_biases_keeps_every_number_offline(tmp_path: Path, monkeypat
     (file,) = (path / "wandb").glob("offline-run-*/*.wandb")
     kind = importlib.import_module("wandb.proto.wandb_internal_pb2").Record
     records: list[Any] = []
-    for _ in range(300):  # its own process writes the file, and may do so a little later
+    for _ in range(18_000):  # its own process writes the file, and may do so a little later
         records = [kind.FromString(data) for data in level_records(file.read_bytes())]
         if any(record.WhichOneof("record_type") == "exit" for record in records):
             break

@@ -23,7 +23,7 @@ from emc.policies.scripted import SCRIPTS
 from emc.policies.scripted import play as play_script
 from emc.training.host_loop import play_hosted
 from emc.training.rollout import play
-from emc.user_input import lookup
+from emc.user_input import check_size, lookup
 
 MOST_EPISODES = 100_000
 SIDE_BY_SIDE = 256  # episodes at once
@@ -61,6 +61,7 @@ def main(words: list[str]) -> None:
         raise UserError(f"--episodes {episodes} must be at least 1")
     if episodes > MOST_EPISODES:
         raise UserError(f"--episodes {episodes} is more than anybody needs; the most is {MOST_EPISODES}")
+    check_size("--seed", flags.seed, "name another one", low=0)
     if flags.script and flags.policy:
         raise UserError("say --policy or --script, not both: one player at a time")
     (_evaluate_script if flags.script else _evaluate_run)(flags, episodes)

@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 from emc.commands.common import prepare_jax
 from emc.envs import make_env
 from emc.envs.registry import task
+from emc.envs.sizes import check_sizes
 from emc.errors import UserError
 from emc.flags import parse, parse_known
 from emc.suite import GAMMA, known_optimum
@@ -38,6 +39,7 @@ def main(words: list[str]) -> None:
     for field, value in task(named.env).fields.items():
         if getattr(env, field) != value:
             raise UserError(f"--env.{field} {getattr(env, field)} is not {named.env}: leave it out, or name another task")
+    check_sizes(env)
     prepare_jax()
     for line in _told(known_optimum(env, named.gamma)):
         print(line)

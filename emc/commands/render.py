@@ -16,6 +16,7 @@ from emc.errors import UserError
 from emc.flags import parse
 from emc.report.animation import animate, record
 from emc.runs.directory import EPISODE
+from emc.user_input import check_size
 
 ABOUT = """An episode of the trained agents as a GIF.
 
@@ -47,6 +48,7 @@ def main(words: list[str]) -> None:
 
 def drawn(policy: LoadedPolicy, name: str, out: Path, seed: int = 0, vision: int | None = None) -> Path:
     """Draw an episode of trained agents."""
+    check_size("--seed", seed, "name another one", low=0)
     env = policy.env
     if not isinstance(env, Environment):
         raise UserError(f"{name}: its environment runs in worker processes and cannot be drawn here")

@@ -10,6 +10,7 @@ from emc.errors import UserError
 from emc.files import explained
 from emc.flags import parse
 from emc.suite.tasks import SUITE, known, read, table, write
+from emc.user_input import check_size
 
 ABOUT = """Tasks where exploration is the bottleneck, with the odds of random success and the optimum.
 
@@ -34,6 +35,7 @@ def main(words: list[str]) -> None:
         raise UserError(f"--episodes {flags.episodes} must be at least 0")
     if flags.out is not None and not flags.episodes:
         raise UserError("--out writes what is measured: say with --episodes over how many")
+    check_size("--seed", flags.seed, "name another one", low=0)
     chosen = [entry for entry in SUITE if flags.tasks in entry.name]
     if not chosen:
         raise UserError(f"no task of the suite is called like {flags.tasks!r}; they are: {', '.join(entry.name for entry in SUITE)}")

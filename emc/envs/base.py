@@ -104,7 +104,7 @@ def checked_spec(name: str, env: Any) -> EnvSpec:
         spec = env.spec
     except UserError:
         raise
-    except Exception as error:  # whatever the user's class does wrong
+    except (Exception, SystemExit) as error:  # whatever the user's class does wrong
         raise UserError(f"{name} has no spec that can be used ({type(error).__name__}: {error})") from error
     if not isinstance(spec, EnvSpec):
         raise UserError(f"{name}: its spec is a {type(spec).__name__}, not an EnvSpec. See emc docs your-environment")

@@ -16,7 +16,7 @@ import numpy as np
 
 from emc.envs.base import Environment, HasSpec, checked_spec
 from emc.envs.hosted import Hosted
-from emc.envs.sizes import MOST
+from emc.envs.sizes import MOST, MOST_CELLS, is_map_shape
 from emc.envs.workers import Failure, Workers
 from emc.types import EnvSpec
 
@@ -83,6 +83,11 @@ def _spec(spec: EnvSpec) -> Iterator[Finding]:
     sizes = {name: getattr(spec, name) for name in ("n_agents", "n_actions", "obs_size", "state_size", "episode_limit")}
     wrong = [f"{name}={value}" for name, value in sizes.items() if type(value) is not int or not 1 <= value <= MOST[name]]
     yield Finding("sizes in its spec are whole numbers of at least 1, and none is too large", not wrong, ", ".join(wrong))
+    shape: Any = spec.map_shape
+    drawable = is_map_shape(shape) and shape[0] * shape[1] <= MOST_CELLS
+    yield Finding(
+        "a map has a number of rows and one of columns, and not too many", drawable, "" if drawable else f"map_shape={shape!r:.40}"
+    )
 
 
 def _compiles(env: Environment, spec: EnvSpec) -> Iterator[Finding]:
@@ -272,7 +277,8 @@ def _moments(spec: EnvSpec, moments: Sequence[Moment]) -> Iterator[Finding]:
 def _beginnings_and_ends(episodes: Sequence[Sequence[Moment]]) -> Iterator[Finding]:
     """What holds at the first and the last moment of an episode."""
     fresh = [episode[0] for episode in episodes]
-    yield Finding("a reset starts an episode that is not over, with no reward", all(not m.over and m.reward == 0 for m in fresh))
+    begun = not any(m.over or m.reward > 0 or m.reward < 0 for m in fresh)  # that rewards are numbers is a promise of its own
+    yield Finding("a reset starts an episode that is not over, with no reward", begun)
     lasting = [len(episode) - 1 for episode in episodes if not episode[-1].over]
     yield Finding(
         "every episode ends by its limit",

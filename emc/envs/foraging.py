@@ -32,6 +32,7 @@ from emc.user_input import Number, check_number, check_size, number
 NONE, NORTH, SOUTH, WEST, EAST, LOAD = range(6)
 MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)], np.int32)  # row and column
 LARGEST = 100  # cells along a side: places are stored in a byte
+HIGHEST = {"max_player_level": 42, "max_food_level": 127}  # levels too: of food as many as those of three players together
 NAME = re.compile(r"(?:(\d+)s-)?(\d+)x(\d+)-(\d+)p-(\d+)f(-coop)?(-ind)?(-pen)?")
 
 
@@ -70,6 +71,9 @@ class Foraging(eqx.Module):
         if self.max_food_level is not None:
             check_size("max_food_level", self.max_food_level, "food has a level of 1 or more.", low=1)
         check_size("max_player_level", self.max_player_level, "players have a level of 1 or more.", low=1)
+        for name, highest in HIGHEST.items():
+            if (level := getattr(self, name)) is not None and level > highest:
+                raise UserError(f"{name}={level} is more than {highest}: choose a lower one, agents see levels in a byte.")
         check_size("episode_limit", self.episode_limit, "allow some steps, such as the default 50.", low=1)
         check_number("penalty", self.penalty, "give the size of the punishment; it is subtracted.", low=0.0)
         if self.players > self.size**2:

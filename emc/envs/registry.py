@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -51,9 +52,14 @@ class Task:
         for field in fields:
             lookup(f"field of {self.name}", field, dict.fromkeys(known))
         try:
-            env = self.kind(**self.fields, **fields)
+            with warnings.catch_warnings(action="ignore"):  # of Equinox about arrays as fields, of which a refusal speaks
+                env = self.kind(**self.fields, **fields)
+        except UserError:
+            raise
         except TypeError as error:
             raise UserError(f"{self.name} cannot be made: {error}. Give every field a default; flags change it") from error
+        except (Exception, SystemExit) as error:  # whatever the user's class does wrong
+            raise UserError(f"{self.name} cannot be made ({type(error).__name__}: {error})") from error
         return env if isinstance(env, Hosted) else _in_jax(self.name, env)
 
 

@@ -236,12 +236,18 @@ def main(descriptor: str, source: str, arguments: str, number: str) -> None:
     with contextlib.ExitStack() as at_last, contextlib.suppress(_ParentGone):
         try:
             env = make_host(source, arguments, int(number))
-            at_last.callback(env.close)  # whatever happens: a game that nobody closes goes on running
+            at_last.callback(_close, env)  # whatever happens: a game that nobody closes goes on running
             serve(connection, env)
         except _ParentGone:
             raise
         except BaseException as error:
             _send(connection, FAILURE + (str(error) if isinstance(error, UserError) else _blame(source, error)).encode())
+
+
+def _close(env: HostEnvironment) -> None:
+    """Nobody waits for an answer any more, so that there is nobody to tell what goes wrong."""
+    with contextlib.suppress(Exception):
+        env.close()
 
 
 def _blame(source: str, error: BaseException) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from types import UnionType
@@ -58,11 +59,14 @@ class RunConfig:
 def why_not_kept(part: Any) -> str:
     """Why a run of a method or an environment could not be resumed or loaded; empty if it could."""
     try:
-        same = bool(from_json(json.loads(json.dumps(to_json(part))), held(part)) == part)
+        with warnings.catch_warnings(action="ignore"):  # of Equinox about arrays as fields: the refusal below speaks of them
+            same = bool(from_json(json.loads(json.dumps(to_json(part))), held(part)) == part)
     except UserError as error:
         return f"a run of {type(part).__name__} could not be resumed or loaded: {error}"
     except (TypeError, ValueError):  # arrays, which JSON does not know
         same = False
+    except Exception as error:  # whatever the user's class does wrong when it is compared, or its fields are looked at
+        return f"a run of {type(part).__name__} could not be resumed or loaded ({type(error).__name__}: {error})"
     return "" if same else f"{type(part).__name__} holds more than plain numbers and words, so a run of it could not be resumed or loaded"
 
 

@@ -11,14 +11,18 @@ from jaxtyping import Float
 
 from emc.envs.matrix import TWO_STEPS, NStepGame, OneStepGame, TwoStepGame
 from emc.envs.repeated import Repeated
+from emc.errors import UserError
 from emc.suite.optimum import Optimum, Play
 
 Game = OneStepGame | TwoStepGame | NStepGame | Repeated
 Pair = tuple[int, int]
+MOST_STEPS = 3_000
 
 
 def solve(env: Game, gamma: float) -> Optimum:
     """The joint actions of the highest discounted return; nothing is random, so that each agent can know its own."""
+    if env.spec.episode_limit > MOST_STEPS:
+        raise UserError(f"a game of {env.spec.episode_limit:,} steps is too long to be solved step by step: the most is {MOST_STEPS:,}")
     plan, rewards = _best(env, gamma)
     _, most = _best(env, 1.0)
     value = float(np.dot(rewards, gamma ** np.arange(len(rewards))))

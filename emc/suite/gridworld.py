@@ -69,9 +69,9 @@ class Model:
 def model_of(env: Gridworld) -> Model:
     """The tables of a gridworld."""
     rows, half = env.rows, env.columns // 2
+    if rows * half > MOST_CELLS:
+        raise UserError(f"a side of {rows * half} cells is too large for tables of all pairs: the most is {MOST_CELLS}")
     cells = np.stack(np.divmod(np.arange(rows * half), half), axis=1)
-    if len(cells) > MOST_CELLS:
-        raise UserError(f"a side of {len(cells)} cells is too large for tables of all pairs: the most is {MOST_CELLS}")
     if env.episode_limit > MOST_STEPS:
         raise UserError(f"an episode of {env.episode_limit:,} steps is too long for tables of all of them: the most is {MOST_STEPS:,}")
     target = cells[:, None] + MOVES

@@ -35,6 +35,50 @@ class Untyped(eqx.Module):
     won: Any
 
 
+ODD: dict[str, tuple[str, Any]] = {"float": ("episode_limit", 4.0), "map": ("map_shape", ("a", 2)), "deep map": ("map_shape", (2, 2, 2))}
+
+
+class Like(eqx.Module):
+    """Plays a walk."""
+
+    def reset(self, key: Any) -> Any:
+        return Walk().reset(key)
+
+    def step(self, world: Any, action: Any, key: Any) -> Any:
+        return Walk().step(world, action, key)
+
+
+class Unmade(Like):
+    """Something goes wrong while it is made or looked at."""
+
+    how: str = eqx.field(default="", static=True)
+
+    def __check_init__(self) -> None:
+        if self.how == "raises":
+            raise ValueError("no such game")
+        if self.how == "exits":
+            sys.exit("no such game")
+
+    @property
+    def spec(self) -> EnvSpec:
+        sys.exit("no such game")
+
+
+class Raising(Unmade):
+    how: str = eqx.field(default="raises", static=True)
+
+
+class Exiting(Unmade):
+    how: str = eqx.field(default="exits", static=True)
+
+
+class Odd(Like):
+    """Keeps every promise, but cannot be kept: comparing fails, or a field is an array that numpy holds."""
+
+    table: Any = eqx.field(default_factory=lambda: np.ones(2), static=True)
+    spec: EnvSpec = eqx.field(default_factory=lambda: Walk().spec, static=True)
+
+
 class Walk(eqx.Module):
     """A walk of four steps that can be made to break any promise."""
 
@@ -47,12 +91,14 @@ class Walk(eqx.Module):
             {"obs_dtype": "bool"} if self.breaks.endswith("obs type") else {"state_dtype": "int8"} if self.breaks == "state type" else {}
         )
         spec = EnvSpec(n_agents=2, n_actions=2, obs_size=1, state_size=1, episode_limit=limit, **types)
-        if self.breaks == "float":
-            object.__setattr__(spec, "episode_limit", 4.0)  # as outside these tests, where nothing looks at types
+        if self.breaks in ODD:
+            object.__setattr__(spec, *ODD[self.breaks])  # as outside these tests, where nothing looks at types
+        if self.breaks == "spec exit":
+            sys.exit("bye")
         return spec
 
     def reset(self, key: Any) -> Any:
-        return jnp.int32(0), self._show(jnp.int32(0), 1.0 if self.breaks == "reset" else 0.0)
+        return jnp.int32(0), self._show(jnp.int32(0), {"reset": 1.0, "finite reset": np.nan}.get(self.breaks, 0.0))
 
     def step(self, world: Any, action: Any, key: Any) -> Any:
         if self.breaks == "trace":
@@ -76,6 +122,14 @@ class Walk(eqx.Module):
         )
 
 
+class Incomparable(Walk):
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no such thing")
+
+    def __hash__(self) -> int:
+        return 0
+
+
 def broken(env: Any) -> list[str]:
     return [finding.promise for finding in check(env) if not finding.kept]
 
@@ -91,6 +145,8 @@ BROKEN = pytest.mark.parametrize(
         ("spec", "whole numbers"),
         ("negative", "whole numbers"),
         ("float", "whole numbers"),
+        ("map", "a map has a number of rows and one of columns"),
+        ("deep map", "a map has a number of rows and one of columns"),
         ("huge", "none is too large"),
         ("exit", "compiles"),
         ("mask type", "available is true or false"),
@@ -114,6 +170,35 @@ BROKEN = pytest.mark.parametrize(
 )
 
 
+def test_what_is_no_number_is_found_once() -> None:
+    assert [promise for promise in broken(Walk("finite reset")) if "finite" not in promise] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Raising", "ValueError: no such game"),
+        ("Exiting", "SystemExit: no such game"),
+        ("Unmade", "SystemExit: no such game"),
+        ("Odd", "plain numbers and words"),
+        ("Incomparable", "RuntimeError: no such thing"),
+    ],
+)
+@pytest.mark.parametrize("command", [["check-env"], ["train", "vdn"]])
+def test_what_cannot_be_made_looked_at_or_kept_is_one_line(
+    command: list[str], name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    runs = ["--runs", str(tmp_path / "runs"), "--steps", "40"] if command[0] == "train" else []
+    with pytest.raises(SystemExit) as stop:
+        main([*command, f"tests.envs.test_check:{name}", *runs])
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2
+    assert said in out + err
+    assert len(err.splitlines()) <= 1
+    assert not (tmp_path / "runs").exists()
+    assert [str(warning.message) for warning in recwarn if "static" in str(warning.message)] == []
+
+
 @BROKEN
 def test_a_broken_promise_is_named(breaks: str, promise: str) -> None:
     found = broken(Walk(breaks))
@@ -121,7 +206,7 @@ def test_a_broken_promise_is_named(breaks: str, promise: str) -> None:
 
 
 OTHERWISE = {"huge": "more than anything can be trained with", "spec": "is not a whole number", "negative": "is not a whole number"}
-OTHERWISE |= {"float": "is not a whole number"}
+OTHERWISE |= {"float": "is not a whole number", "map": "is not a number of rows", "deep map": "is not a number of rows"}
 
 
 @BROKEN

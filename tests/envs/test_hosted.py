@@ -151,15 +151,18 @@ def test_a_run_whose_workers_die_fifty_times_finishes_with_nothing_else_lost(tmp
 
 @pytest.mark.parametrize(("how", "reason"), [("die", "died .signal 9."), ("raise", "RuntimeError"), ("hang", "no answer in time")])
 def test_a_worker_that_fails_costs_its_episode_and_is_replaced(how: str, reason: str) -> None:
-    timeout = 5.0 if how == "hang" else 3600.0
-    with contextlib.closing(Workers(Hosted(f"{EXAMPLES}:Unreliable", f"how={how} share=1.0", timeout=timeout), 1)) as workers:
+    with contextlib.closing(Workers(Hosted(f"{EXAMPLES}:Unreliable", f"how={how} share=1.0", timeout=3600.0), 1)) as workers:
         workers.reset(0, 7)
         (first,) = workers.answers([0]).values()
         assert isinstance(first, HostTimestep)
+        patient = workers.env
+        if how == "hang":
+            workers.env = dataclasses.replace(patient, timeout=1.0)  # nothing would come, however long one waits
         workers.step(0, np.zeros(2, int))
         (second,) = workers.answers([0]).values()
         assert isinstance(second, Failure)
         assert re.search(reason, second.reason)
+        workers.env = patient
         workers.reset(0, 8)
         (third,) = workers.answers([0]).values()
         assert isinstance(third, HostTimestep)

@@ -74,7 +74,7 @@ EVAL = '{"kind": "eval", "seed": 0, "steps": 10, "return": [1.0, "NaN"], "won": 
     ],
 )
 def test_a_line_with_anything_but_numbers_leaves_out_its_run(tmp_path: Path, line: str) -> None:
-    good, odd = (new_run(tmp_path, win_rates(0, {30: 0.5}), seeds=(seed,)) for seed in range(2))
+    good, odd = (new_run(tmp_path, win_rates(seed, {30: 0.5}), seeds=(seed,)) for seed in (1, 0))
     (odd.path / "metrics.jsonl").write_text(f"{TRAIN}\n{EVAL}\n{line}\n")
     site = Site([tmp_path])
     assert [run.path for run in site.runs()] == [good.path]

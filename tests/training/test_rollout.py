@@ -115,12 +115,12 @@ STEPS: list[int] = []
 def test_no_step_is_computed_after_the_longest_episode() -> None:
     counted = jax.jit(lambda key: play(Counted(), Actors(POLICY, NET, ()), key, jnp.ones(()), 2)[1].length)
     longest = []
-    for seed in range(8):
+    for seed in range(40):
         STEPS.clear()
         longest.append(int(jnp.max(counted(jax.random.key(seed)))))
         jax.effects_barrier()
         assert len(STEPS) == longest[-1]  # a step of both at once
-    assert min(longest) < LIMIT
+    assert {*longest} >= {2, 3, 4, LIMIT}  # even and odd, before the limit and at it
 
 
 def test_with_epsilon_one_every_available_action_is_as_likely_and_no_other_is_taken() -> None:
