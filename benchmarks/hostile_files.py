@@ -16,17 +16,20 @@ from typing import Any
 
 import jax
 import numpy as np
+from PIL import Image
 
 import emc
 from emc.envs import make_env
 from emc.errors import UserError
+from emc.files import remove
 from emc.methods import Method
 from emc.policies import RecurrentQ
 from emc.report.curves import group_runs
 from emc.report.marl_eval import marl_eval
 from emc.report.site import Site
 from emc.runs.config import RunConfig
-from emc.runs.session import Interrupted, Keeping, resume, start
+from emc.runs.identity import seal_of
+from emc.runs.session import Interrupted, Keeping, start
 from emc.sweeps.jobs import Job, Survey, steps_of
 from emc.training import checkpoint
 from emc.training.loop import Budget
@@ -44,14 +47,18 @@ class Files:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.runs: list[Path] = []
+        self.agents: dict[Path, list[bytes]] = {}  # that may come out of each
 
     def round(self, dice: random.Random, counts: collections.Counter[str]) -> None:
         """One to three changes to a copy of a run."""
         if not self.runs:
             self._prepare()
-        shutil.rmtree(self.root / "now", ignore_errors=True)
+        remove(self.root / "now")
         run = self.root / "now" / "gridworld" / "vdn" / "run"
-        shutil.copytree(self.runs[0], run)
+        original = dice.choice([self.runs[0], self.runs[0], self.runs[-1]])
+        shutil.copytree(original, run)
+        self.lines = {path.name: path.read_bytes() for path in original.glob("*.jsonl")}
+        self.good = self.agents[original]
         before = {path: path.read_bytes() for path in self.victims.rglob("*") if path.is_file()}
         changes = [self._change(dice, run) for _ in range(dice.choice([1, 1, 1, 2, 3]))]
         counts["changed files"] += len(changes)
@@ -63,28 +70,32 @@ class Files:
         assert before == after, f"something outside the run was written after {', '.join(changes)}"
 
     def _prepare(self) -> None:
-        """Two runs, as Ctrl-C leaves them with two checkpoints; what is outside them and may never change."""
+        """Two runs as Ctrl-C leaves them with two checkpoints, and one that is finished; what is outside them and may never change."""
         self.victims = self.root / "victims"
         self.victims.mkdir()
         (self.victims / "notes.txt").write_text("mine")
-        for seed in (0, 1):
+        for seed, stops in ((0, True), (1, True), (0, False)):
             tests = itertools.count(1)
 
-            def interrupt(latest: dict[str, float], tests: Any = tests) -> bool:
-                if next(tests) == 3:
+            def interrupt(latest: dict[str, float], tests: Any = tests, stops: bool = stops) -> bool:
+                if stops and next(tests) == 3:
                     signal.raise_signal(signal.SIGINT)
                 return False
 
+            config = dataclasses.replace(CONFIG, seeds=(seed,))
             try:
-                start(dataclasses.replace(CONFIG, seeds=(seed,)), self.root / "kept", Keeping(checkpoint_minutes=0.0), enough=interrupt)
+                run = start(config, self.root / f"kept-{stops}", Keeping(checkpoint_minutes=0.0), enough=interrupt, log=["csv"])
             except Interrupted as stop:
-                self.runs.append(stop.run.path)
-        self.lines = {path.name: path.read_bytes() for path in self.runs[0].glob("*.jsonl")}
-        self.good = [bits(emc.load(self.runs[0]))]
-        older = self.root / "older"
-        shutil.copytree(self.runs[0], older)
-        shutil.rmtree(max((older / "checkpoints").glob("[0-9]*")))
-        self.good.append(bits(emc.load(older)))  # what is left if the newest checkpoint cannot be used
+                run = stop.run
+            self.runs.append(run.path)
+            (run.path / "lost.jsonl").write_text('{"steps": 12, "reason": "died"}\n')  # as hosts leave it
+            (run.path / "metrics.csv").write_text("steps,test_return\n12,0.5\n")
+            Image.new("P", (9, 9)).save(run.path / "episode.gif")
+            self.agents[run.path] = [bits(emc.load(run.path))]
+            older = self.root / f"older-{stops}-{seed}"
+            shutil.copytree(run.path, older)
+            shutil.rmtree(max((older / "checkpoints").glob("[0-9]*")))
+            self.agents[run.path].append(bits(emc.load(older)))  # what is left if the newest checkpoint cannot be used
 
     def _looked_at(self, run: Path, resumed: bool) -> bool:
         """Let every command look; whether the agents were refused. What is accepted must be what was written."""
@@ -108,7 +119,7 @@ class Files:
         return bool(line)
 
     def _resumed(self, run: Path) -> None:
-        if attempted(resume, run)[1]:
+        if attempted(lambda path: emc.resume(path, progress=False), run)[1]:
             return
         for name in ("metrics.jsonl", "maps.jsonl"):
             written = self.lines.get(name, b"")
@@ -116,7 +127,8 @@ class Files:
             assert checkpointed[:200] == written[:200] or not written, f"{name} was begun again"
 
     def _change(self, dice: random.Random, run: Path) -> str:
-        files = sorted(path for path in run.rglob("*") if not path.is_symlink())
+        inside = [path for pattern in ("*", "checkpoints/*", "checkpoints/*/*") for path in run.glob(pattern)]  # not all: it may be deep
+        files = sorted(path for path in inside if not path.is_symlink())
         path = dice.choice([file for file in files if file.is_file()] * 3 + files)
         kind = dice.choice([*CHANGES])
         if not path.is_file() or path.stat().st_size < LARGE or "instead" in kind:  # holes would fill this process's memory
@@ -217,6 +229,63 @@ def _fields(files: Files, dice: random.Random, path: Path) -> None:
         path.write_text("\n".join(lines) + "\n")
 
 
+ODD: list[Any] = [
+    None,
+    [],
+    {},
+    [[]],
+    [{}],
+    "x",
+    "Infinity",
+    -1,
+    10**400,
+    2**62,
+    True,
+    {"packages": None},
+    ["csv", "mlflow"],
+    [1] * 99,
+]
+
+
+def _forged(files: Files, dice: random.Random, path: Path) -> None:
+    """A field of the manifest, or of what a checkpoint says, at any depth; as often as not with seals and checksums that fit again."""
+    run = path if (path / "manifest.json").exists() else next((one for one in path.parents if (one / "manifest.json").exists()), None)
+    descriptions = [] if run is None else [run / "manifest.json", *run.glob("checkpoints/*/checkpoint.json")]
+    if run is None or not (chosen := dice.choice(descriptions)).is_file():
+        return
+    try:
+        document = json.loads(chosen.read_text(errors="replace"))
+        place: Any = document
+        while True:
+            name = dice.choice([*place])
+            if not isinstance(place[name], dict) or not place[name] or dice.random() < 0.3:
+                place[name] = dice.choice(ODD)
+                break
+            place = place[name]
+        if dice.random() < 0.5 and chosen.name == "manifest.json":
+            document["seal"] = seal_of(document)
+        elif dice.random() < 0.5:
+            document["crc32"] = checkpoint.crc_of_json(document["content"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return
+    chosen.write_text(json.dumps(document))
+
+
+def _deep(files: Files, dice: random.Random, path: Path) -> None:
+    """Folders in folders, deeper than a program can call itself."""
+    top = (path if path.is_dir() else path.parent) / dice.choice(["x", "000000000999.tmp-5", "none-yet.json", "wandb"])
+    if top.exists() or top.is_symlink() or not top.parent.is_dir():
+        return
+    top.mkdir()
+    folder = os.open(top, os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("a", dir_fd=folder)
+        inner = os.open("a", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+
+
 CHANGES: dict[str, Callable[[Files, random.Random, Path], None]] = {
     "a flipped bit": _flip,
     "a cut": _cut,
@@ -224,6 +293,8 @@ CHANGES: dict[str, Callable[[Files, random.Random, Path], None]] = {
     "a swap with another run": _swap,
     "another number": _number,
     "another field": _fields,
+    "a forgery": _forged,
+    "deep folders": _deep,
     "a removal": lambda files, dice, path: _gone(path),
     "a new name": _renamed,
     "a link instead": _link,

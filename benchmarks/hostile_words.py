@@ -67,6 +67,13 @@ VALUES = [
 VALUES += ["True", "episodic", "qmix", "qplex", "prioritised", "paper", "adam", "\n", "\x1b[31m", "--", "-", "=", "é\u2028", "[1]", "{}"]
 
 
+OTHERS = ("0", "1", "7", "12", "1048576", "2147483647", "None")  # seeds with which episodes would be played and pictures drawn
+WRONG = [value for value in VALUES if value not in OTHERS]
+SMALL_TASKS = ("gridworld", "one-step-game", "n-step-game", "climbing", "penalty", "push-box", "predator-prey", "lbf/8x8-2p-2f-coop", "3m")
+OF_ENVS = ["--env.rows", "--env.columns", "--env.episode-limit", "--env.penalty", "--env.slip", "--env.steps", "--env.k", "--env.size"]
+OF_ENVS += ["--env.players", "--env.foods", "--env.max-player-level", "--env.grid-size", "--gamma"]
+
+
 class Words:
     """Whatever somebody types."""
 
@@ -108,5 +115,14 @@ class Words:
             return ["plan", method, env if dice.random() < 0.5 else "gridworld", *flags]
         if dice.random() < 0.2:
             return [dice.choice([*VALUES, *FIELDS, path, "train", "sweep", "--help", "--trust"]), path]
+        if dice.random() < 0.3:  # something that is there
+            fields = [word for _ in range(dice.randint(1, 3)) for word in (dice.choice(OF_ENVS), dice.choice(VALUES))]
+            return ["optimum", dice.choice([*SMALL_TASKS]), *fields]
+        if dice.random() < 0.3:
+            command = dice.choice([["evaluate", "--episodes", "1"], ["render"], ["check-env"]])
+            flags = (
+                [] if command[0] == "check-env" else ["--policy", "shipped", dice.choice(["--seed", "--trained-seed"]), dice.choice(WRONG)]
+            )
+            return [command[0], dice.choice(["one-step-game", "two-step-game"]), *command[1:], *flags]
         flags = ["--episodes", "--out", "--seed", "--trained-seed", "--port"]
         return [dice.choice(HARMLESS), path, *(dice.choice([*VALUES, *flags, path]) for _ in range(dice.randint(0, 3)))]
