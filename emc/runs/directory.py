@@ -163,10 +163,10 @@ class RunDirectory:
                 file.sync()
             files.sync_directory(self.path)
 
-    def lines(self, file: str = METRICS) -> list[Line]:
-        """All lines of one of its files, which must be of its own seeds; none if it has not got that far."""
+    def lines(self, file: str = METRICS, most: int | None = None) -> list[Line]:
+        """All lines of one of its files, or the first of them, which must be of its own seeds; none if it has not got that far."""
         seeds = at(self.manifest.get("config"), "seeds")
-        return read_lines(self.path / file, {*filter(is_whole, cast(list[Any], seeds))} if isinstance(seeds, list) else None)
+        return read_lines(self.path / file, {*filter(is_whole, cast(list[Any], seeds))} if isinstance(seeds, list) else None, most)
 
     def sizes(self) -> dict[str, int]:
         """Bytes in each of its JSONL files; what else is there is somebody else's."""

@@ -6,6 +6,7 @@ the run is told its number, and nothing behind this module needs to doubt what i
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -20,11 +21,14 @@ MOST, LARGEST = 2**63, 1e100  # above, a whole number or any other is not one th
 Line = dict[str, Any]
 
 
-def read_lines(path: Path, seeds: Collection[int] | None = None) -> list[Line]:
-    """All lines of one of a run's files, none if it has not got that far; the steps of a seed, which is one of the run's, never go back."""
+def read_lines(path: Path, seeds: Collection[int] | None = None, most: int | None = None) -> list[Line]:
+    """All lines of one of a run's files, or the first of them, none if it has not got that far.
+
+    The steps of a seed, which is one of the run's, never go back.
+    """
     fits, reached, lines = FORMS[path.name], dict[int, int](), list[Line]()
     try:
-        for line in each_line(path) if files.is_there(path) else ():
+        for line in itertools.islice(each_line(path), most) if files.is_there(path) else ():
             seed = line.get("seed", -1)
             if not fits(line) or line["steps"] < reached.get(seed, 0) or not (seeds is None or seed in seeds or seed == -1):
                 raise RunError(f"{path}, line {len(lines) + 1}: not a line that emc writes. Remove that line to see the rest.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,7 @@ def restored(run: RunDirectory, config: RunConfig) -> tuple[Any, Progress]:
 
 def _must_have_written(run: RunDirectory, found: Restored, progress: Progress) -> None:
     """Refuse a checkpoint whose host has tested or logged at other steps, or more or less often, than the lines say that it saw."""
-    lines = [*itertools.islice(run.lines(METRICS), count_lines(run.path / METRICS, found.sizes.get(METRICS, 0)))]
+    lines = run.lines(METRICS, count_lines(run.path / METRICS, found.sizes.get(METRICS, 0)))  # what came later will be cut off
     tests, logs = ([line for line in lines if line["kind"] == kind] for kind in ("eval", "train"))
     often = max(collections.Counter(line["seed"] for line in tests).values(), default=0)
     last = tuple(max((line["steps"] for line in own), default=-1) for own in (tests, logs))

@@ -397,6 +397,13 @@ def test_what_a_line_asks_for_after_the_checkpoint_is_not_done(run: Path, whole:
     assert final_bytes(run) == whole
 
 
+def test_damage_behind_what_the_checkpoint_saw_is_cut_off(run: Path, whole: dict[str, bytes]) -> None:
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"kjnd": 1}\n')
+    resume(run)
+    assert final_bytes(run) == whole
+
+
 def test_a_checkpoint_alone_does_not_make_a_run_done(run: Path) -> None:
     rewrite_checkpoint(run, finished=True)
     assert Survey(run.parents[2]).state(job(0)) is State.BEGUN
