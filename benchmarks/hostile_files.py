@@ -33,6 +33,7 @@ from emc.runs.session import Interrupted, Keeping, start
 from emc.sweeps.jobs import Job, Survey, steps_of
 from emc.training import checkpoint
 from emc.training.loop import Budget
+from tests.runs.deep import dig
 
 METHOD = Method(policy=RecurrentQ(hidden=4), batch_episodes=2, replay_episodes=8)
 ENV = make_env("gridworld", rows=5, columns=6, episode_limit=12)
@@ -276,14 +277,7 @@ def _deep(files: Files, dice: random.Random, path: Path) -> None:
     top = (path if path.is_dir() else path.parent) / dice.choice(["x", "000000000999.tmp-5", "none-yet.json", "wandb"])
     if top.exists() or top.is_symlink() or not top.parent.is_dir():
         return
-    top.mkdir()
-    folder = os.open(top, os.O_RDONLY)
-    for _ in range(1_500):
-        os.mkdir("a", dir_fd=folder)
-        inner = os.open("a", os.O_RDONLY, dir_fd=folder)
-        os.close(folder)
-        folder = inner
-    os.close(folder)
+    dig(top, 1_500)
 
 
 CHANGES: dict[str, Callable[[Files, random.Random, Path], None]] = {

@@ -31,6 +31,7 @@ from emc.suite import known_optimum
 from emc.sweeps.calibration import forecast
 from emc.sweeps.jobs import State, Survey, steps_of
 from tests.report.fabricate import new_run, snapshot, training, win_rates
+from tests.runs.deep import dig
 from tests.runs.test_hostile import CONFIG, job, newest, stopped
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pipes with names")
@@ -181,13 +182,7 @@ def test_folders_in_folders_without_end_stop_nobody(kept: Path, tmp_path: Path) 
     shutil.copytree(kept, run)
     (run.parents[1] / "manifest.json").write_text("x")  # of no run, above some
     for deep in (tmp_path / "runs" / "deep", run / "checkpoints" / f"{999:012d}.tmp-5", run / "checkpoints" / "none-yet.json"):
-        folder = os.open(make(deep), os.O_RDONLY)
-        for _ in range(5_000):
-            os.mkdir("a", dir_fd=folder)
-            inner = os.open("a", os.O_RDONLY, dir_fd=folder)
-            os.close(folder)
-            folder = inner
-        os.close(folder)
+        dig(deep, 5_000)
     site = Site([tmp_path / "runs"])
     assert [found.path for found in site.runs()] == [run]
     assert len(site.problems) == 1
@@ -195,11 +190,6 @@ def test_folders_in_folders_without_end_stop_nobody(kept: Path, tmp_path: Path) 
     assert [path.name for path in (run / "checkpoints").glob("*") if not path.name.isdigit()] == []
     remove(tmp_path / "runs" / "deep")
     assert not (tmp_path / "runs" / "deep").exists()
-
-
-def make(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 @pytest.mark.parametrize(
