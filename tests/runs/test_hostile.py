@@ -19,11 +19,12 @@ import pytest
 import safetensors.numpy
 
 import emc
+from emc.claims.evidence import _readable
 from emc.claims.reproduction import _source
 from emc.cli import main
 from emc.envs import make_env
 from emc.errors import CheckpointError, OutputLost, RunError, UserError
-from emc.loggers import logged_by
+from emc.loggers import Csv, logged_by
 from emc.methods import Method
 from emc.policies import RecurrentQ
 from emc.report.site import Site
@@ -442,6 +443,26 @@ def test_a_strangers_manifest_does_not_begin_mlflow_outside_the_run(run: Path) -
     assert logged_by(RunDirectory.open(run)) == ("csv",)
     (run.parents[2] / "mlruns").mkdir()
     assert logged_by(RunDirectory.open(run)) == ("mlflow", "csv")
+
+
+def test_a_table_with_another_name_elsewhere_is_not_written(run: Path, tmp_path: Path) -> None:
+    (run / "metrics.csv").write_text("steps,loss\n1,2\n")
+    os.link(run / "metrics.csv", tmp_path / "victim")
+    table = Csv()
+    table.begin(RunDirectory.open(run), CONFIG)
+    with pytest.raises(UserError, match="hard link"):
+        table.log(5, {"loss": 1.0})
+    assert (tmp_path / "victim").read_text() == "steps,loss\n1,2\n"
+
+
+def test_a_damaged_run_is_left_out_of_a_claim_and_the_others_count(run: Path) -> None:
+    shutil.copytree(run, run.with_name("damaged"))
+    with (run.with_name("damaged") / "metrics.jsonl").open("a") as file:
+        file.write('{"kjnd": 1}\n')
+    survey = Survey(run.parents[2])
+    assert [found.path for found, _ in _readable(survey, job(0))] == [run]
+    assert survey.kin(job(0)) == [run]
+    assert "damaged/metrics.jsonl, line" in survey.left_out()
 
 
 def test_lines_of_seeds_that_a_run_has_not_are_refused(run: Path) -> None:
