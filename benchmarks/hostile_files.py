@@ -109,7 +109,8 @@ class Files:
             folders = (run / "checkpoints").glob("[0-9]" * 12)
             contents = [content for folder in folders if (content := attempted(checkpoint.described, folder)[0])]
             known = max((content["meta"]["lines"]["metrics.jsonl"][0] for content in contents), default=0)
-            assert (run / "metrics.jsonl").read_bytes().startswith(self.lines["metrics.jsonl"][:known]), "changed lines were reported"
+            lines = (run / "metrics.jsonl").read_bytes() if (run / "metrics.jsonl").exists() else b""
+            assert lines.startswith(self.lines["metrics.jsonl"][:known]), "changed lines were reported"
         survey = Survey(run.parents[2])
         survey.look(Job(("vdn", "gridworld"), CONFIG))
         steps_of(run)
@@ -153,7 +154,7 @@ def bits(policy: Any) -> bytes:
 
 
 def _gone(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+    remove(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)  # it may be deep
 
 
 def _flip(files: Files, dice: random.Random, path: Path) -> None:
@@ -267,7 +268,7 @@ def _forged(files: Files, dice: random.Random, path: Path) -> None:
             document["seal"] = seal_of(document)
         elif dice.random() < 0.5:
             document["crc32"] = checkpoint.crc_of_json(document["content"])
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return
     chosen.write_text(json.dumps(document))
 

@@ -8,7 +8,9 @@ speak of. A second value function (iota, summed over agents) learns from the bon
 with epsilon on top. The bonus is divided by the running deviation of its discounted sum, phi by that of its targets (s_E; 1 until a reward
 was seen), so that the two are on one scale whatever the rewards are. `beta` is drawn anew for each episode, from all of `weights` alike:
 whatever exploring earns, no punishment can switch it off, and phi is never bent by it. With `blindly` below 1 the rest of the episodes have
-the weight whose last episodes earned most; where all that is found at first is punishment, that is the one that discovers nothing.
+the weight whose last episodes earned most; where all that is found at first is punishment, that is the one that discovers nothing. After
+`explore_steps` all of them have the smallest, 0, and only earn: phi is then fitted to what its own play meets, which counts where chance
+decides.
 
 iota's next actions are those of the episode's own mixture: it values exploring as it was done.
 """
@@ -83,6 +85,7 @@ class ApartState(eqx.Module):
     target: Scale  # of what phi is fitted to
     rewarded: Bool[Array, ""]  # whether any reward was seen
     arms: Arms
+    earning: Bool[Array, ""]  # whether exploring is over
 
     @property
     def value_scale(self) -> Float[Array, ""]:
@@ -119,6 +122,7 @@ class Apart(Policy):
     weights: tuple[float, ...] = (0.0, 0.25, 1.0, 4.0, 16.0)  # beta: of discovering beside earning; an episode has one of them
     blindly: float = 1.0  # share of episodes whose weight is drawn blindly; of the others it is judged by what it earned
     window: int = 90  # episodes by which weights are judged
+    explore_steps: int = 0  # environment steps after which every episode has the smallest weight; 0: exploring never ends
     scale_rate: float = 0.01  # at which scales follow, per gradient step
     optimiser: Optimiser = RMSprop()  # of iota, as everything below
     learning_rate: float = 5e-4
@@ -133,6 +137,7 @@ class Apart(Policy):
         check_number("policy.scale_rate", self.scale_rate, "1 forgets at once", low=SMALLEST, high=1.0)
         for name in ("learning_rate", "gradient_clip"):
             check_number(f"policy.{name}", vars(self)[name], "it must be above 0", low=SMALLEST)
+        check_size("policy.explore_steps", self.explore_steps, "0 explores for ever", low=0)
         for name in ("window", "target_interval"):
             check_size(f"policy.{name}", vars(self)[name], "choose a larger one", low=1)
 
@@ -153,7 +158,7 @@ class Apart(Policy):
 
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> ApartState:
         arms = Arms(jnp.zeros(self.window, jnp.int32), jnp.zeros(self.window), jnp.zeros((), jnp.int32))
-        return ApartState(self._iota(0.0).init(key, spec), Scale.unknown(), Scale.unknown(), jnp.zeros((), bool), arms)
+        return ApartState(self._iota(0.0).init(key, spec), Scale.unknown(), Scale.unknown(), jnp.zeros((), bool), arms, jnp.zeros((), bool))
 
     def blank_choice(self, spec: EnvSpec) -> Int[Array, ""]:
         return jnp.zeros((), jnp.int8)
@@ -162,6 +167,7 @@ class Apart(Policy):
         coin, any_one = jax.random.split(key)
         blindly = jax.random.uniform(coin) < self.blindly
         arm = jnp.where(blindly, jax.random.randint(any_one, (), 0, len(self.weights)), jnp.argmax(self.promise(state)))
+        arm = jnp.where(state.earning, self.weights.index(min(self.weights)), arm)
         hidden = jnp.zeros((spec.n_agents, self.hidden))
         return ApartCarry(hidden, hidden, arm)
 
@@ -223,7 +229,8 @@ class Apart(Policy):
         }
         for k, beta in enumerate(self.weights):
             report |= {f"apart_share_{beta:g}": count[k] / jnp.maximum(jnp.sum(count), 1.0), f"apart_return_{beta:g}": mean[k]}
-        return ApartState(values, bonus, target, rewarded, state.arms), report
+        earning = env_steps >= self.explore_steps if self.explore_steps else state.earning
+        return ApartState(values, bonus, target, rewarded, state.arms, earning), report
 
     def _iota(self, gamma: float) -> ValueFunction:
         return ValueFunction(self, VDN(), TD(), self.optimiser(self.learning_rate, self.gradient_clip), gamma, self.target_interval)

@@ -142,6 +142,23 @@ def test_arms_are_drawn_alike_unless_half_of_the_time_the_one_that_earned_most_l
     assert np.all(np.isinf(np.asarray(POLICY.promise(untried))))
 
 
+def test_after_its_steps_of_exploring_every_episode_only_earns() -> None:
+    policy, phi = dataclasses.replace(POLICY, weights=(3.0, 0.0, 0.5), explore_steps=100), filled(lambda key: POLICY.init_net(key, SPEC), 3)
+
+    @quick
+    def arms_after(state: ApartState, env_steps: Any) -> Any:
+        lanes = laid(BATCH, 2, policy)
+        found = Found(phi, jnp.zeros_like(lanes.reward), jnp.zeros_like(lanes.reward)[..., None])
+        state = policy.learn(state, lanes, found, GAMMA, env_steps)[0]
+        keys = jax.random.split(jax.random.key(0), 100)
+        return state.earning, jax.vmap(lambda key: policy.begin(phi, state, BATCH.state[0, 0], key, SPEC).arm)(keys)
+
+    for env_steps, over in ((99, False), (100, True)):
+        earning, arms = arms_after(start(), jnp.int32(env_steps))
+        assert bool(earning) == over
+        assert set(np.asarray(arms).tolist()) == ({1} if over else {0, 1, 2})
+
+
 def test_more_fresh_episodes_than_the_window_holds_leave_the_last_of_them() -> None:
     policy = dataclasses.replace(POLICY, window=2)
     state = observe(policy, policy.init(jax.random.key(0), SPEC), BATCH)
