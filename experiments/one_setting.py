@@ -65,6 +65,7 @@ FORMERLY = {  # other settings, where they were run on all seeds
     "gridworld, p = 2": {"judged, β to 4": JUDGED},
     "gridworld, ξ = 0.3": {"β 1 to 16": HIGHER},
     "penalty, k = -100": {"judged, β to 4": JUDGED},
+    "predator-prey": {"then earning": " --policy.explore-steps 120000"},
 }
 
 
