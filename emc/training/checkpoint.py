@@ -36,6 +36,7 @@ __all__ = ["CheckpointError", "load", "save", "tidy"]
 
 FORMAT, VERSION = "emc-checkpoint", 2  # 2: other cells of the episodic memory, short floats of a replay as bits
 ARRAYS, DESCRIPTION = "arrays.safetensors", "checkpoint.json"
+HOLE = 2**16  # bytes that are looked at together, whether all of them are zero
 CODES = {  # names of the safetensors format; everything else is stored as bits
     "float16": "F16", "float32": "F32", "float64": "F64", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64",
     "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64",
@@ -200,14 +201,22 @@ def write_arrays(path: Path, leaves: dict[str, Any]) -> tuple[int, int]:
         checksum = write_counted(file, struct.pack("<Q", len(encoded)) + encoded, 0)
         for leaf in leaves.values():
             checksum = write_counted(file, pack(leaf), checksum)
+        file.truncate()  # the file ends here, also where the last bytes are a hole
         files.sync(file)
     return 8 + len(encoded) + end, checksum
 
 
 def write_counted(file: BinaryIO, data: Any, checksum: int) -> int:
-    """Write and return the running checksum."""
-    file.write(data)
-    return zlib.crc32(data, checksum)
+    """Write and return the running checksum. Zeros become a hole in the file, which reads as zeros and takes no room on the disk: of a
+    replay, which has room for episodes of full length, and of a memory most is empty."""
+    for start in range(0, len(data), HOLE):
+        block = data[start : start + HOLE]
+        if np.any(np.frombuffer(block, np.uint8)):
+            file.write(block)
+        else:
+            file.seek(len(block), os.SEEK_CUR)
+        checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 def crc_of_json(content: dict[str, Any]) -> int:

@@ -91,6 +91,32 @@ def test_odd_bits_survive(tmp_path: Path) -> None:
     assert_same_bits(load(tmp_path / "0", tree)[0], tree)
 
 
+@pytest.mark.parametrize("filled", [[], [0], [1], [70_000], [299_999], [0, 131_071, 131_072, 299_999]])
+def test_zeros_are_holes_that_read_as_zeros(tmp_path: Path, filled: list[int]) -> None:
+    """Wherever they are: nothing is filled, at the beginning, in the middle, at the end."""
+    tree = {"before": np.ones(3, np.uint8), "mostly zeros": np.zeros(300_000, np.uint8), "one": np.zeros((), np.float32)}
+    tree["mostly zeros"][filled] = 255
+    save(tmp_path / "0", tree, {})
+    assert_same_bits(load(tmp_path / "0", tree)[0], tree)
+    path = tmp_path / "0" / checkpoint.ARRAYS
+    plain = path.with_name("copied")
+    plain.write_bytes(path.read_bytes())
+    assert all(np.array_equal(safetensors.numpy.load_file(plain)[f"[{name!r}]"], leaf) for name, leaf in tree.items())
+
+
+def test_what_is_empty_takes_no_room_on_the_disk(tmp_path: Path) -> None:
+    with (tmp_path / "hole").open("wb") as file:
+        file.truncate(10**7)
+    if not 0 <= getattr((tmp_path / "hole").stat(), "st_blocks", -1) < 1000:
+        pytest.skip("files have no holes here")
+    ring = np.zeros((100, 100_000), np.uint8)
+    ring[:5, :1000] = 1
+    save(tmp_path / "0", {"ring": ring}, {})
+    known = (tmp_path / "0" / checkpoint.ARRAYS).stat()
+    assert known.st_size > 10**7
+    assert known.st_blocks * 512 < 10**6
+
+
 def test_views_and_foreign_byte_order_are_written_as_they_read(tmp_path: Path) -> None:
     tree = {"strided": np.arange(24).reshape(4, 6)[::2, ::-3], "big": np.arange(3, dtype=">i4")}
     tree["fortran"] = np.asfortranarray(np.arange(6.0).reshape(2, 3))
