@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+MISTAKES = (Exception, SystemExit, GeneratorExit)  # what somebody's own code may raise: all but Ctrl-C
+
+
+def in_short(error: BaseException) -> str:
+    """What an exception of somebody's own code says, in one line."""
+    try:
+        said = str(error)
+    except MISTAKES:  # it cannot even say that
+        said = ""
+    return f"{type(error).__name__}: {next(iter(said.splitlines()), '')}".removesuffix(": ")
+
 
 class UserError(ValueError):
     """What is wrong and what to do about it, in one line."""

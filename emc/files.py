@@ -14,7 +14,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -206,10 +206,15 @@ def made_whole(path: Path) -> Generator[Path]:
             sync_directory(parent)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            for parent in new:
-                parent.rmdir()
+        _take_back(new)
         raise
+
+
+def _take_back(folders: Sequence[Path]) -> None:
+    """Remove folders that were made for something that then was not made, innermost first; one that others use now stays."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 @contextlib.contextmanager
@@ -223,6 +228,7 @@ def written_whole(path: Path) -> Generator[Path]:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise FileError(f"{path}: is there and is not a file (but a folder, a link, a pipe or a device). Name another one.")
     beside = path.with_name(f".{path.name[:200]}.tmp-{os.getpid()}")
+    new = [parent for parent in beside.parents if not parent.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove(beside)
@@ -231,9 +237,25 @@ def written_whole(path: Path) -> Generator[Path]:
         with beside.open("r+b") as file:
             sync(file)
         beside.replace(path)
-        sync_directory(path.parent)
+        new, made = [], new
+        for parent in [path.parent, *(folder.parent for folder in made)]:  # a name is on the disk once its folder is
+            sync_directory(parent)
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        _take_back(new)
+
+
+def must_take(path: Path) -> None:
+    """Find out now whether a file can be written there later, and leave nothing behind."""
+    with contextlib.suppress(_Tried), explained(path), written_whole(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(path)  # its folder is there now: is its name one that the system takes?
+        raise _Tried
+
+
+class _Tried(Exception):
+    """Nothing was to be written."""
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from emc import files
-from emc.errors import UserError
+from emc.errors import MISTAKES, UserError, in_short
 from emc.files import written_whole
 from emc.plugins import imported
 from emc.runs.config import RunConfig, to_json
@@ -155,7 +155,17 @@ LOGGERS: Mapping[str, Callable[[], Logger]] = {"tensorboard": TensorBoard, "wand
 
 def make_logger(name: str) -> Logger:
     """A logger by name, or one's own as `module:Class`."""
-    return (imported(name) if ":" in name else lookup("logger", name, LOGGERS))()
+    if ":" not in name:
+        return lookup("logger", name, LOGGERS)()
+    try:
+        logger: Any = imported(name)()
+    except UserError:
+        raise
+    except MISTAKES as error:  # whatever the user's class does wrong
+        raise UserError(f"{name} cannot be made ({in_short(error)}): a logger is made without arguments") from error
+    if lacking := [each for each in ("begin", "log", "end") if not callable(getattr(logger, each, None))]:
+        raise UserError(f"{name} is no logger, it has no {' and no '.join(lacking)}: see emc docs tuning")
+    return logger
 
 
 def names_in(text: str) -> tuple[str, ...]:
@@ -198,9 +208,9 @@ class Logging:
         for logger in [*self.loggers]:
             try:
                 tell(logger)
-            except Exception as error:  # a full disk or a server that is gone: the run itself is kept elsewhere
+            except MISTAKES as error:  # a full disk or a server that is gone: the run itself is kept elsewhere
                 self.loggers.remove(logger)
-                self.inner.note(f"{type(logger).__name__} takes no more numbers ({type(error).__name__}: {error}); training goes on")
+                self.inner.note(f"{type(logger).__name__} takes no more numbers ({in_short(error)}); training goes on")
 
 
 def with_loggers(display: Display, loggers: Sequence[str | Logger]) -> Display:

@@ -20,7 +20,7 @@ from typing import Any
 from emc import plugins
 from emc.curiosity import RND, Counts, NoCuriosity, ValueCuriosity
 from emc.envs.registry import is_battle
-from emc.errors import UserError
+from emc.errors import MISTAKES, UserError, in_short
 from emc.lanes import Layout, layout_for
 from emc.losses import TD, CentralTD, Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
@@ -352,8 +352,11 @@ def make_part(kind: str, name: str) -> Any:
         return lookup(kind, name, {**PARTS[kind], **offered(plugins.PARTS)})
     try:
         part = imported(source)()
-    except TypeError as error:
-        raise UserError(f"{source} cannot be made: {error}. Give every field a default; flags change it") from error
+    except UserError:
+        raise
+    except MISTAKES as error:  # whatever the user's class does wrong
+        said = error if isinstance(error, TypeError) else in_short(error)
+        raise UserError(f"{source} cannot be made: {said}. Give every field a default; flags change it") from error
     if not isinstance(part, KINDS[kind]):
         base = KINDS[kind]
         raise UserError(f"{source} is no {kind}: derive it from {base.__module__}.{base.__name__}, see emc docs your-own-parts")

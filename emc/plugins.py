@@ -6,6 +6,8 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
+import itertools
+import os
 import signal
 import sys
 import threading
@@ -14,11 +16,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from emc.errors import UserError
+from emc.errors import UserError, in_short
 from emc.user_input import lookup
 
 PARTS, ENVS = "emc.parts", "emc.envs"  # groups of entry points
 IMPORT_SECONDS = 120.0  # for a module of one's own: a game may take long to load, but not for ever
+MOST_RINGS = 5  # interruptions, a second apart, that such a module may swallow
 
 
 @functools.cache
@@ -36,18 +39,16 @@ def imported(source: str) -> Callable[..., Any]:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        with _within(IMPORT_SECONDS):
+        with _within(IMPORT_SECONDS, f"{source}: importing {module}"):
             found = importlib.import_module(module)
     except _TooLong as error:
-        raise UserError(
-            f"{source}: importing {module} takes longer than {IMPORT_SECONDS:g} seconds: does it wait for something?"
-        ) from error
+        raise UserError(str(error)) from error
     except ModuleNotFoundError as error:
         raise UserError(f"{source}: there is no module {error.name!r} here or among the installed ones") from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the user's module does wrong while it is imported
-        raise UserError(f"{source}: importing {module} raised {type(error).__name__}: {error}") from error
+        raise UserError(f"{source}: importing {module} raised {in_short(error)}") from error
     table = {key: value for key, value in vars(found).items() if callable(value) and not key.startswith("_")}
     return lookup(f"class in {module}", name, table)
 
@@ -57,14 +58,23 @@ class _TooLong(BaseException):
 
 
 @contextlib.contextmanager
-def _within(seconds: float) -> Generator[None]:
-    """Interrupt what takes longer, where the system can: in the main thread, and not on Windows."""
+def _within(seconds: float, what: str) -> Generator[None]:
+    """Interrupt what takes longer, where the system can: in the main thread, and not on Windows.
+
+    What swallows every interruption, Ctrl-C among them, ends the process: nothing else could.
+    """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    said = f"{what} takes longer than {seconds:g} seconds: does it wait for something?"
+    rings = itertools.count(1)
+
     def ring(number: int, frame: FrameType | None) -> None:
-        raise _TooLong
+        if next(rings) > MOST_RINGS:
+            os.write(2, f"emc: {said}\n".encode())
+            os._exit(2)
+        raise _TooLong(said)
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from emc.allocator import huge_pages
+from emc.files import content_of
 
 FOLLOW = "EMC_FOLLOW_STDIN"  # set for a process that is to end with its standard input
 RUN_NAME = "EMC_RUN_NAME"  # what `emc train` is to call its run directory
@@ -127,8 +128,8 @@ def unseen(path: str, content: str) -> str:
     """What is wrong if this machine does not see a file as the one that wrote it does, or may not write beside it; empty if nothing is."""
     folder = Path(path).parent
     try:
-        same = Path(path).read_text(encoding="utf-8") == content
-    except OSError:
+        same = content_of(Path(path), "sweep").decode() == content
+    except (OSError, ValueError):
         same = False
     if not same:
         return f"{socket.gethostname()} does not see {folder} as this machine does: choose a directory on shared storage with --runs"

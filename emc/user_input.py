@@ -29,6 +29,11 @@ def lookup(kind: str, name: str, table: Mapping[str, V]) -> V:
     raise UnknownName(f"unknown {kind} {name!r}; known: {', '.join(sorted(table)) or 'none'}.{hint}")
 
 
+def printable(text: str) -> str:
+    """Somebody's text as it is, but for what would move or colour what is printed."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 def in_one_line(text: str, most: int = 0) -> str:
     """Somebody's text, printable and without line breaks; where there is a most, the middle of what is longer is left out."""
     said = " ".join(

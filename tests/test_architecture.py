@@ -89,6 +89,46 @@ def test_nothing_is_pickled(path: Path) -> None:
     assert not tops & {"dill", "joblib", "marshal", "shelve"}
 
 
+OPENED_HERE = {  # beside files.py, which opens all files of runs: what is read there is not a run's, or no file
+    "allocator.py": "a setting of the kernel",
+    "training/plan.py": "what the system says of its memory",
+    "claims/catalogue.py": "claims, which are programs",
+    "commands/docs.py": "our own pages",
+    "report/page.py": "our own style and script",
+    "suite/tasks.py": "our own measurements",
+    "cli.py": "a device that takes all",
+    "commands/messages.py": "a device that takes all",
+    "runs/lock.py": "a folder, to be locked",
+    "training/checkpoint.py": "what files.py has opened, once more, for the library of its format",
+}
+
+
+def opened_in(path: Path) -> Iterator[str]:
+    """Calls that open a file by its name; what `written_whole` hands out is called `beside` everywhere."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Name(id="open")):
+                yield "open"
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="beside"))):
+                pass
+            case ast.Call(func=ast.Attribute(attr="read_text" | "read_bytes" | "write_text" | "write_bytes" as name)):
+                yield name
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="os" | "io" as module), attr="open")):
+                yield f"{module}.open"
+            case ast.Call(func=ast.Attribute(value=ast.Call() | ast.BinOp() | ast.Name(id="path" | "file"), attr="open")):
+                yield "path.open"
+            case ast.Call(func=ast.Name(id="safe_open" | "load_file" | "save_file" as name)):
+                yield name
+            case _:
+                pass
+
+
+def test_files_are_opened_in_one_place() -> None:
+    found = {str(path.relative_to(ROOT / "emc")): [*opened_in(path)] for path in SOURCES}
+    assert len(found["files.py"]) > 0
+    assert {name for name, calls in found.items() if calls} - {"files.py"} == {*OPENED_HERE}
+
+
 def project_texts() -> Iterator[Path]:
     """Every text file that the project writes by hand."""
     made = {".git", ".venv", ".hypothesis", ".pytest_cache", ".ruff_cache", ".jax_cache", "__pycache__", "runs", "demo", "dist", "results"}

@@ -61,6 +61,9 @@ COMMANDS = {
     "players of a level beyond numbers": (["train", "vdn", "lbf/8x8-2p-2f-coop", "--env.max-player-level", "2147483647"], "lower one"),
     "a method with a line break": (["train", "v\n\x1b[31md\rn", "gridworld"], "unknown method"),
     "an environment with a line break": (["train", "vdn", "grid\nworld\u2028"], "unknown environment"),
+    "a logger that is a function": ([*TRAIN, "--log", "os:system"], "os:system cannot be made"),
+    "a logger that is a list": ([*TRAIN, "--log", "builtins:list"], "no logger, it has no begin and no log and no end"),
+    "a loss that leaves": ([*TRAIN, "--loss", "sys:exit"], "sys:exit cannot be made: SystemExit"),
     "many workers": (["sweep", "--methods", "vdn", "--envs", "gridworld", "--workers", "9" * 30], "at most 10000"),
     "a zero byte": ([*TRAIN, "--runs", "a\x00b"], "a name has a zero byte in it"),
     "a run with a line break": (["resume", "a\nb\x00"], "a b\\x00: no such directory"),
@@ -91,6 +94,10 @@ SWEEPS = {
     "many digits": (f'methods = ["vdn"]\nenvs = ["gridworld"]\nseeds = {DIGITS}', "is not TOML"),
     "a large file": ("#" * 2**21, "more than the 1,048,576"),
     "no text": ("\x00\x00", "is not TOML"),
+    "more runs than can be counted": (
+        'methods = ["vdn"]\nenvs = ["gridworld"]\n[set]\n' + "\n".join(f"a{n} = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]" for n in range(5_000)),
+        "this sweep has far too many runs",
+    ),
     "a method of many lines": ('methods = ["v\\nd\\nn"]\nenvs = ["gridworld"]', "unknown method"),
 }
 
@@ -101,6 +108,56 @@ def test_a_hostile_sweep_is_one_line(name: str, tmp_path: Path, capsys: pytest.C
     (tmp_path / "sweep.toml").write_text(content)
     assert_refused(["sweep", str(tmp_path / "sweep.toml"), "--runs", str(tmp_path / "runs")], expected, capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.toml"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs links")
+def test_a_sweep_that_is_a_link_to_itself_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert_refused(["sweep", str(tmp_path / "loop")], "link", capsys)
+
+
+MEASURED = {  # what is there where measurements are to be written, and what is said of it before anything is measured
+    "nothing that is ours": (lambda path: path.write_text('{"tasks": [1]}'), "not a file that `emc suite --out` writes"),
+    "tasks of another kind": (lambda path: path.write_text('{"tasks": {"climbing": 5}}'), "not a file that `emc suite --out` writes"),
+    "words for numbers": (
+        lambda path: path.write_text(
+            '{"tasks": {"climbing": {"odds": {"episodes": "x", "wins": 0, "mean_return": 0}, "score": 1, "best_return": 1, '
+            '"exact": true, "steps": null}}}'
+        ),
+        "not a file that `emc suite --out` writes",
+    ),
+    "deep lists": (lambda path: path.write_text("[" * 5_000 + "]" * 5_000), "not a file that `emc suite --out` writes"),
+    "a pipe": (os.mkfifo, "a pipe or a device"),
+    "a link": (lambda path: path.symlink_to(path.with_name("victim")), "is a link"),
+    "a link to a device": (lambda path: path.symlink_to("/dev/full"), "is a link"),
+    "a folder": (Path.mkdir, "is a folder"),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs pipes and devices with names")
+@pytest.mark.parametrize("name", MEASURED)
+def test_measurements_take_the_place_of_nothing_else(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("emc.commands.suite.known", lambda *_: pytest.fail("measured before it looked"))
+    (tmp_path / "victim").write_text("mine")
+    make, expected = MEASURED[name]
+    make(tmp_path / "out")
+    before = os.lstat(tmp_path / "out")
+    assert_refused(["suite", "--tasks", "climbing", "--episodes", "2", "--out", str(tmp_path / "out")], expected, capsys)
+    assert os.lstat(tmp_path / "out")[:4] == before[:4]
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
+def test_measurements_that_cannot_be_written_are_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("emc.commands.suite.known", lambda *_: pytest.fail("measured before it looked"))
+    (tmp_path / "file").touch()
+    words = ["suite", "--tasks", "climbing", "--episodes", "2", "--out"]
+    assert_refused([*words, str(tmp_path / "file" / "out.json")], "cannot write to", capsys)
+    assert_refused([*words, str(tmp_path / "new" / "newer" / ("x" * 300))], "cannot write to", capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs pipes and devices with names")

@@ -13,7 +13,7 @@ from emc.claims.claim import Claim, Verdict, VerdictKind
 from emc.claims.evidence import Evidence
 from emc.claims.figures import plot_panels
 from emc.claims.judgement import OUTSIDE
-from emc.files import explained, written_whole
+from emc.files import explained, must_take, written_whole
 from emc.report.figures import LIGHT, as_png
 from emc.runs.jsonl import at
 
@@ -36,7 +36,8 @@ def write(evidence: Evidence, folder: Path) -> list[Path]:
     files["checklist.json"] = (json.dumps(summary(evidence), indent=1) + "\n").encode()
     written: list[Path] = []
     with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            must_take(folder / name)  # all of them, or none
         for name, content in files.items():
             with written_whole(folder / name) as beside:
                 beside.write_bytes(content)

@@ -35,7 +35,7 @@ Examples:
   emc evaluate runs/gridworld/emc-vdn/20260101-120000-abc123 --episodes 200
   emc evaluate RUN --trained-seed 3 --trust my_envs:Meeting
   emc evaluate gridworld --policy shipped
-  emc evaluate 3m --script focus
+  emc evaluate 3m --script focus-fire
   emc evaluate smac/3m --script heuristic --episodes 32"""
 
 

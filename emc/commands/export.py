@@ -17,6 +17,8 @@ from emc.flags import parse
 from emc.report.curves import group_runs
 from emc.report.marl_eval import marl_eval
 from emc.report.site import Site
+from emc.runs.directory import must_be_outside_runs
+from emc.user_input import printable
 
 ABOUT = """The tests of runs, named or found below a directory, in the JSON format of marl-eval.
 
@@ -37,6 +39,7 @@ def main(words: list[str]) -> None:
     flags: Flags = parse("emc export", Flags, words, about=ABOUT)
     if not flags.dirs:
         raise UserError("RUN expected: name one or several run directories, or a directory that holds some. See emc export --help")
+    must_be_outside_runs(flags.out)
     site = Site(flags.dirs, flags.trust)
     runs = site.runs()
     for problem in site.problems:
@@ -46,4 +49,4 @@ def main(words: list[str]) -> None:
     tree = marl_eval(group_runs(runs))
     with explained(flags.out), written_whole(flags.out) as beside:
         beside.write_text(json.dumps(tree) + "\n")
-    print(flags.out)
+    print(printable(str(flags.out)))

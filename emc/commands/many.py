@@ -26,7 +26,7 @@ from emc.sweeps import (
 )
 from emc.sweeps.calibration import forecast
 from emc.sweeps.table import table_for_this_terminal
-from emc.user_input import lookup
+from emc.user_input import in_one_line, lookup, printable
 
 MOST_WORKERS = 10_000  # runs at a time: more than any cluster has processors for
 
@@ -74,7 +74,7 @@ class ManyFlags(Trusting):
         survey = self.survey(jobs)
         found = [(job, *survey.look(job)) for job in jobs]
         for job, state, _ in found:
-            print(f"{state.value:<10} {job.name}")
+            print(f"{state.value:<10} {printable(job.name)}")
         if left_out := survey.left_out():
             note(left_out)
         left = [(job, run) for job, state, run in found if state is not State.DONE]
@@ -89,7 +89,7 @@ class ManyFlags(Trusting):
             results = engine.run(jobs, self.runs, watch, note)
         failed = [one for one in results if one.state is State.FAILED]
         for one in failed:
-            print(f"failed: {one.job.name}: {one.reason}")
+            print(f"failed: {printable(one.job.name)}: {in_one_line(one.reason)}")
         if any(len(one.job.config.seeds) > 1 for one in failed):
             print("of seeds that failed together, --together no tries each by itself")
         left = sum(one.state is not State.DONE for one in results) - len(failed)

@@ -12,11 +12,12 @@ from tyro.conf import Positional, arg
 from emc.api import LoadedPolicy
 from emc.commands.common import Trusting, loaded, prepare_jax
 from emc.envs.base import Drawable, Environment
-from emc.errors import UserError
+from emc.errors import MISTAKES, UserError, in_short
 from emc.flags import parse
 from emc.report.animation import animate, record
-from emc.runs.directory import EPISODE
-from emc.user_input import check_size
+from emc.runs.config import outside
+from emc.runs.directory import EPISODE, must_be_outside_runs
+from emc.user_input import check_size, printable
 
 ABOUT = """An episode of the trained agents as a GIF.
 
@@ -43,16 +44,25 @@ def main(words: list[str]) -> None:
     flags: Flags = parse("emc render", Flags, words, about=ABOUT)
     prepare_jax()
     out = flags.out or (Path(f"{flags.run.name}.gif") if flags.policy else flags.run / EPISODE)
-    print(drawn(loaded(flags.run, flags.trained_seed, flags.trust, flags.policy), str(flags.run), out, flags.seed, flags.vision))
+    path = drawn(loaded(flags.run, flags.trained_seed, flags.trust, flags.policy), str(flags.run), out, flags.seed, flags.vision)
+    print(printable(str(path)))
 
 
 def drawn(policy: LoadedPolicy, name: str, out: Path, seed: int = 0, vision: int | None = None) -> Path:
     """Draw an episode of trained agents."""
     check_size("--seed", seed, "name another one", low=0)
     env = policy.env
+    must_be_outside_runs(out)
     if not isinstance(env, Environment):
         raise UserError(f"{name}: its environment runs in worker processes and cannot be drawn here")
     if not isinstance(env, Drawable):
         raise UserError(f"{name}: its environment cannot be drawn. Give it the method draw of emc.envs.base.Drawable")
-    animate(env, record(env, policy.actors, jax.random.key(seed)), out, vision)
+    try:
+        animate(env, record(env, policy.actors, jax.random.key(seed)), out, vision)
+    except UserError:
+        raise
+    except MISTAKES as error:  # whatever the user's class does wrong
+        if not outside(env):
+            raise
+        raise UserError(f"{name}: its environment cannot be drawn ({in_short(error)})") from error
     return out

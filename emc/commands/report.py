@@ -19,8 +19,9 @@ from emc.flags import parse
 from emc.report.page import write_report
 from emc.report.site import Site, best_first
 from emc.report.watch import Watch
-from emc.runs.directory import EPISODE, RunDirectory
+from emc.runs.directory import EPISODE, RunDirectory, must_be_outside_runs
 from emc.runs.trust import Trusted
+from emc.user_input import printable
 
 USUAL_PORT = 8642
 ABOUT = """One self-contained page about one or several runs, or about all runs in a directory, which is `runs` if none is named.
@@ -61,7 +62,7 @@ def main(words: list[str]) -> None:
     if flags.port != USUAL_PORT:
         raise UserError("--port belongs to --watch, which serves the page instead of writing it")
     prepare_jax()
-    print(reported(roots, flags.out, flags.episodes, flags.trust))
+    print(printable(str(reported(roots, flags.out, flags.episodes, flags.trust))))
 
 
 def _watch(site: Site, port: int) -> None:
@@ -77,6 +78,8 @@ def _watch(site: Site, port: int) -> None:
 
 def reported(paths: Sequence[Path], out: Path | None, episodes: int, trust: Trusted) -> Path:
     """Write the page about some runs, with episodes of some of them."""
+    if out is not None:
+        must_be_outside_runs(out)
     site = Site(paths, trust)
     runs = site.runs()
     for problem in site.problems:

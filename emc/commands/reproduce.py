@@ -15,6 +15,7 @@ from emc.commands.many import ManyFlags
 from emc.commands.messages import fail, note
 from emc.errors import UserError
 from emc.flags import parse
+from emc.user_input import printable
 
 ABOUT = """A claim of the paper: run what is missing, draw its figures, and say of each statement whether it holds.
 
@@ -65,7 +66,9 @@ def main(words: list[str]) -> None:
         folder = flags.out / f"{one.name}-{flags.budget}"
         write(evidence, folder)
         left, wanted = missing(evidence)
-        print(f"{checklist(evidence)}\n\n{wanted - left} of {wanted} runs are complete; figures and numbers are in {folder}\n")
+        print(
+            f"{checklist(evidence)}\n\n{wanted - left} of {wanted} runs are complete; figures and numbers are in {printable(str(folder))}\n"
+        )
     if flags.draw_only and (left_out := survey.left_out()):
         note(left_out)
     if trouble:

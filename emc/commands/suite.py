@@ -7,9 +7,10 @@ from pathlib import Path
 
 from emc.commands.common import prepare_jax
 from emc.errors import UserError
-from emc.files import explained
+from emc.files import is_there, must_take
 from emc.flags import parse
-from emc.suite.tasks import SUITE, known, read, table, write
+from emc.runs.directory import must_be_outside_runs
+from emc.suite.tasks import SUITE, Line, known, read, table, write
 from emc.user_input import check_size
 
 ABOUT = """Tasks where exploration is the bottleneck, with the odds of random success and the optimum.
@@ -39,6 +40,7 @@ def main(words: list[str]) -> None:
     chosen = [entry for entry in SUITE if flags.tasks in entry.name]
     if not chosen:
         raise UserError(f"no task of the suite is called like {flags.tasks!r}; they are: {', '.join(entry.name for entry in SUITE)}")
+    kept = _kept(flags.out) if flags.out is not None else {}
     lines = {} if flags.episodes else read()
     if flags.episodes:
         prepare_jax()
@@ -51,5 +53,12 @@ def main(words: list[str]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     print("\nRandom: uniform among available actions, 95 % intervals. Optimum: exact but for `at most`; won by the best play at gamma 0.9.")
     if flags.out is not None:
-        with explained(flags.out):
-            write({**(read(flags.out) if flags.out.exists() else {}), **lines}, flags.out)
+        write({**kept, **lines}, flags.out)
+
+
+def _kept(out: Path) -> dict[str, Line]:
+    """What a file holds already; whether it can be written is found out before anything is measured."""
+    must_be_outside_runs(out)
+    kept = read(out) if is_there(out) else {}
+    must_take(out)
+    return kept

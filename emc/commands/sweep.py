@@ -15,6 +15,7 @@ from emc.commands.messages import fail
 from emc.errors import UserError
 from emc.flags import parse
 from emc.sweeps import Sweep, jobs_of, read_sweep, seeds_of
+from emc.user_input import printable
 
 ABOUT = """Every method on every environment, with every setting and seed: a run each, as many at a time as there are cores.
 
@@ -63,7 +64,7 @@ def main(words: list[str]) -> None:
         return
     if trouble := flags.run_all(jobs, engine):
         fail(trouble, 1)
-    print(f"all {len(each)} runs are done, in {flags.runs}")
+    print(f"all {len(each)} runs are done, in {printable(str(flags.runs))}")
 
 
 def _seeds(text: str) -> int | list[int]:

@@ -14,6 +14,7 @@ from emc.loggers import names_in, with_loggers
 from emc.processes import RUN_NAME
 from emc.runs.directory import RunDirectory
 from emc.runs.session import Interrupted, Keeping, start
+from emc.user_input import printable
 
 
 def main(words: list[str]) -> None:
@@ -33,4 +34,4 @@ def report_end(train: Callable[[], RunDirectory]) -> None:
         path = train().path
     except Interrupted as stop:
         fail(f"stopped; everything up to step {stop.step} is kept. Go on with: emc resume {stop.run.path}", 130)
-    print(f"finished. See it with: emc report {path}")
+    print(f"finished. See it with: emc report {printable(str(path))}")

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from emc.errors import UserError
+from emc.errors import MISTAKES, UserError, in_short
 from emc.types import EnvSpec, HostTimestep, Timestep
 
 
@@ -104,8 +104,8 @@ def checked_spec(name: str, env: Any) -> EnvSpec:
         spec = env.spec
     except UserError:
         raise
-    except (Exception, SystemExit) as error:  # whatever the user's class does wrong
-        raise UserError(f"{name} has no spec that can be used ({type(error).__name__}: {error})") from error
+    except MISTAKES as error:  # whatever the user's class does wrong
+        raise UserError(f"{name} has no spec that can be used ({in_short(error)})") from error
     if not isinstance(spec, EnvSpec):
         raise UserError(f"{name}: its spec is a {type(spec).__name__}, not an EnvSpec. See emc docs your-environment")
     return spec

@@ -7,6 +7,7 @@ import dataclasses
 import random
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from emc.envs.base import Environment, HasSpec, checked_spec
+from emc.envs.base import Environment, HasMap, HasSpec, checked_spec
 from emc.envs.hosted import Hosted
 from emc.envs.sizes import MOST, MOST_CELLS, is_map_shape
 from emc.envs.workers import Failure, Workers
+from emc.errors import MISTAKES, in_short
 from emc.types import EnvSpec
 
 EPISODES = 4
@@ -93,12 +95,13 @@ def _spec(spec: EnvSpec) -> Iterator[Finding]:
 def _compiles(env: Environment, spec: EnvSpec) -> Iterator[Finding]:
     """A JAX environment must trace, on its own and side by side."""
     keys = jax.random.split(jax.random.key(0), 2)
-    before = str(np.random.get_state())  # noqa: NPY002, the generator that everybody shares
+    before = str(np.random.get_state())  # noqa: NPY002, the generator that everybody shares; Python's own moves by itself under type checkers
     try:
         world, first = jax.eval_shape(jax.vmap(env.reset), keys)
         again, second = jax.eval_shape(jax.vmap(env.step), world, jnp.zeros((2, spec.n_agents), jnp.int32), keys)
         frozen = before != str(np.random.get_state()) or _traced(env, spec, 0) != _traced(env, spec, 1)  # noqa: NPY002
-    except (Exception, SystemExit) as error:  # whatever the user's class does wrong
+        where = _occupied(env, first.state)
+    except MISTAKES as error:  # whatever the user's class does wrong
         yield Finding("it compiles, and several run side by side", kept=False, detail=in_short(error))
         return
     yield Finding("it compiles, and several run side by side", kept=True)
@@ -109,12 +112,25 @@ def _compiles(env: Environment, spec: EnvSpec) -> Iterator[Finding]:
         "a step leaves a world of the same shapes and types", before == after, "" if before == after else f"{before} became {after}"
     )
 
+    if where is not None:
+        said = "" if where == spec.map_shape else f"occupancy returns {where}, map_shape is {spec.map_shape}"
+        yield Finding("its agents are counted on the cells of its map", not said, said)
     wrong = [said for shown in (first, second) for said in _wrong_types(shown)]
     yield Finding("the reward is one float; terminated, truncated and won are true or false", not wrong, ", ".join(dict.fromkeys(wrong)))
 
 
+def _occupied(env: Environment, states: Any) -> tuple[int, ...] | None:
+    """The shape of the map on which an environment counts its agents, if it has one."""
+    if not isinstance(env, HasMap) or env.spec.map_shape == (0, 0):
+        return None
+    return jax.eval_shape(env.occupancy, jax.ShapeDtypeStruct(states.shape[1:], states.dtype)).shape
+
+
 def _traced(env: Environment, spec: EnvSpec, seed: int) -> str:
-    """An episode's first two moments as a program, with all that was known when it was written: what is drawn then writes another one."""
+    """An episode's first two moments as a program, with all that was known when it was written: what is drawn then writes another one.
+
+    JAX remembers what compiled functions inside it were traced to; under another setting, which changes no program, it traces them again.
+    """
 
     def begin(key: Any) -> Any:
         world, shown = env.reset(key)
@@ -123,18 +139,16 @@ def _traced(env: Environment, spec: EnvSpec, seed: int) -> str:
     states = random.getstate(), np.random.get_state()  # noqa: NPY002
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
+    usual: Any = jax.config.values["jax_numpy_rank_promotion"]
+    setting = usual if seed == 0 else "warn" if usual == "allow" else "allow"
     try:
-        program = jax.make_jaxpr(begin)(jax.random.key(0))
+        with jax.numpy_rank_promotion(setting), warnings.catch_warnings(action="ignore"):
+            program = jax.make_jaxpr(begin)(jax.random.key(0))
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
     written = re.sub("0x[0-9a-f]+", "", str(program))  # where functions happen to be in memory
     return f"{written}{[np.asarray(value).tolist() for value in program.consts if not jnp.issubdtype(value.dtype, jax.dtypes.prng_key)]}"
-
-
-def in_short(error: BaseException) -> str:
-    """What an exception says, in one line."""
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 def _wrong_types(shown: Any) -> Iterator[str]:
@@ -212,7 +226,7 @@ def _played(spec: EnvSpec, player: Player, count: int, patience: int, repeats: b
     except _Unplayable as error:
         yield Finding("random episodes can be played", kept=False, detail=str(error))
         return
-    except (Exception, SystemExit) as error:
+    except MISTAKES as error:
         yield Finding("random episodes can be played", kept=False, detail=in_short(error))
         return
     seconds = time.perf_counter() - began

@@ -22,7 +22,7 @@ from emc.envs.predator_prey import PredatorPrey
 from emc.envs.push_box import PushBox
 from emc.envs.repeated import Climbing, Penalty
 from emc.envs.secret_room import SecretRoom
-from emc.errors import UserError
+from emc.errors import MISTAKES, UserError, in_short
 from emc.plugins import ENVS, imported, offered
 from emc.user_input import lookup
 
@@ -58,8 +58,8 @@ class Task:
             raise
         except TypeError as error:
             raise UserError(f"{self.name} cannot be made: {error}. Give every field a default; flags change it") from error
-        except (Exception, SystemExit) as error:  # whatever the user's class does wrong
-            raise UserError(f"{self.name} cannot be made ({type(error).__name__}: {error})") from error
+        except MISTAKES as error:  # whatever the user's class does wrong
+            raise UserError(f"{self.name} cannot be made ({in_short(error)})") from error
         return env if isinstance(env, Hosted) else _in_jax(self.name, env)
 
 

@@ -103,7 +103,7 @@ def build_page(
         records[anchor] = memo(("record", run.path), source, functools.partial(record, run, group, known, gif))
         for problem in records[anchor]["problems"]:
             say(problem)
-    data = {"plots": plots, "runs": records, "outlines": _outlines(memo, runs, [*records.values()])}
+    data = {"plots": plots, "runs": records, "outlines": _outlines(memo, runs, [*records.values()], say)}
     return _document(title, "\n".join(body), data, version)
 
 
@@ -136,13 +136,13 @@ def _source(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
     return [(group.task, group.label, *((run.path, stamp(run)) for run in group.runs)) for group in groups]
 
 
-def _outlines(memo: Memo, runs: Sequence[RunDirectory], records: Sequence[Json]) -> Json:
+def _outlines(memo: Memo, runs: Sequence[RunDirectory], records: Sequence[Json], say: Callable[[str], None]) -> Json:
     """What lies over the maps, once for all runs on the same ground."""
     found: Json = {}
     for run, own in zip(runs, records, strict=True):
         env, name = environment_of(run), outlines_name(run)
         if own["maps"] is not None and isinstance(env, HasMap) and name not in found:
-            found[name] = memo(("outlines", name), None, functools.partial(outlines, env))
+            found[name] = memo(("outlines", name), None, functools.partial(outlines, env, say))
     return found
 
 

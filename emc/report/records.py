@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 
 from emc.envs.base import HasMap
-from emc.errors import FileError, UserError
+from emc.errors import MISTAKES, FileError, UserError, in_short
 from emc.files import content_of, is_there
 from emc.report.ceilings import ceiling_of
 from emc.report.curves import PANELS, Group, environment_of, measured, middle_half
@@ -232,7 +232,7 @@ def outlines_name(run: RunDirectory) -> str:
     return repr(configuration(run).get("env"))
 
 
-def outlines(env: HasMap) -> Json:
+def outlines(env: HasMap, say: Callable[[str], None]) -> Json:
     """What never moves on a map, as an image to lay over it, and the part of the map that it shows: left, right, top, bottom."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -241,7 +241,10 @@ def outlines(env: HasMap) -> Json:
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     rows, columns = env.spec.map_shape
     axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
-    env.draw_outlines(axes)
+    try:
+        env.draw_outlines(axes)
+    except MISTAKES as error:  # whatever the user's class does wrong
+        say(f"{type(env).__name__} cannot draw the outlines of its map ({in_short(error)}): its maps have none")
     axes.set_axis_off()
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     figure.set_size_inches(3.2, 3.2 * abs((bottom - top) / (right - left)))

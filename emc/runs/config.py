@@ -21,7 +21,7 @@ from emc.envs.hosted import Hosted, foreign
 from emc.envs.jaxmarl import JaxMARL
 from emc.envs.registry import TASKS, Task
 from emc.envs.sizes import check_sizes
-from emc.errors import RunError, UserError
+from emc.errors import MISTAKES, RunError, UserError, in_short
 from emc.methods import Method
 from emc.runs.directory import RunDirectory
 from emc.runs.reading import steps_asked_later
@@ -65,8 +65,8 @@ def why_not_kept(part: Any) -> str:
         return f"a run of {type(part).__name__} could not be resumed or loaded: {error}"
     except (TypeError, ValueError):  # arrays, which JSON does not know
         same = False
-    except Exception as error:  # whatever the user's class does wrong when it is compared, or its fields are looked at
-        return f"a run of {type(part).__name__} could not be resumed or loaded ({type(error).__name__}: {error})"
+    except MISTAKES as error:  # whatever the user's class does wrong when it is compared, or its fields are looked at
+        return f"a run of {type(part).__name__} could not be resumed or loaded ({in_short(error)})"
     return "" if same else f"{type(part).__name__} holds more than plain numbers and words, so a run of it could not be resumed or loaded"
 
 

@@ -121,7 +121,7 @@ class RunDirectory:
             self._lock = Lock(self.path / LOCK, self.patience)
             try:
                 self._described = self._manifest_now()
-                checkpoint.tidy(self.path / CHECKPOINTS)
+                self._tidy()
                 self._note_checkpoints()
             except (OSError, FileError):
                 self._release()
@@ -212,8 +212,9 @@ class RunDirectory:
         with explained(folder):
             folder.mkdir(exist_ok=True)
             files.must_be_folder(folder)
-            files.remove(folder / NONE_YET)
-            files.write_json(folder / NONE_YET, identity_of(self.manifest))
+            if not awaits_first_checkpoint(self.path, self.manifest):  # one that does keeps its note: a kill right here must not lose it
+                files.remove(folder / NONE_YET)
+                files.write_json(folder / NONE_YET, identity_of(self.manifest))
             files.sync_directory(folder)
             files.sync_directory(self.path)
             self._note_checkpoints()
@@ -224,8 +225,12 @@ class RunDirectory:
             raise ValueError(f"step={step} must be at least 0 and keep={keep} at least 1")
         self.sync()
         with explained(self.path / CHECKPOINTS):
-            checkpoint.tidy(self.path / CHECKPOINTS)
-            checkpoint.save(self._checkpoint_path(step), tree, said_at(self.manifest, step, meta, self.prefixes()))
+            self._tidy()
+            try:
+                prefixes = self.prefixes()
+            except FileError as error:  # what others have put in the place of a file that was not there yet
+                raise OutputLost(str(error).removesuffix(".")) from error
+            checkpoint.save(self._checkpoint_path(step), tree, said_at(self.manifest, step, meta, prefixes))
             files.remove(self.path / CHECKPOINTS / NONE_YET)
             steps = self.steps()
             kept = [known for known in steps if known <= step][-keep:]
@@ -262,7 +267,7 @@ class RunDirectory:
                 continue
             must_continue(self.path, folder, prefixes)
             return Restored(step, tree, meta, {name: prefix.size for name, prefix in prefixes.items()}, warnings)
-        if not warnings and self.sizes() and not files.is_there(self.path / CHECKPOINTS / NONE_YET):
+        if not warnings and self.sizes() and not awaits_first_checkpoint(self.path, self.manifest):
             raise RunError(f"{self.path}: its checkpoints are gone, so its agents cannot be loaded. Put them back, or train again.")
         if not warnings:
             raise RunError(f"{self.path}: has no checkpoint yet. Wait for its first one, or begin it again with `emc resume`.")
@@ -298,11 +303,16 @@ class RunDirectory:
             self._files[name] = JsonlFile(lines_path(self.path, name))
         return self._files[name]
 
+    def _tidy(self) -> None:
+        """Clear away what killed writers left among the checkpoints, and nothing of anybody else's."""
+        checkpoint.tidy(self.path / CHECKPOINTS, "[0-9]" * 12)
+
     def _note_checkpoints(self) -> None:
-        paths = [self.path / CHECKPOINTS, *map(self._checkpoint_path, self.steps())]
-        self._saved = {path: os.lstat(path) for path in paths if files.is_there(path)}
-        for path in self._saved:
+        folders = [path for path in (self.path / CHECKPOINTS, *map(self._checkpoint_path, self.steps())) if files.is_there(path)]
+        for path in folders:
             files.must_be_folder(path)
+        inside = [path / name for path in folders for name in (checkpoint.ARRAYS, checkpoint.DESCRIPTION)]
+        self._saved = {path: os.lstat(path) for path in [*folders, *filter(files.is_there, inside)]}
 
     def _manifest_now(self) -> tuple[bytes, os.stat_result]:
         return files.content_of(self.path / MANIFEST, "manifest"), os.lstat(self.path / MANIFEST)
@@ -333,6 +343,22 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def awaits_first_checkpoint(path: Path, manifest: Mapping[str, Any]) -> bool:
+    """Whether a run has noted that it has never had a checkpoint; a note of another run says nothing."""
+    try:
+        return files.parsed(files.content_of(path / CHECKPOINTS / NONE_YET, "description")) == identity_of(manifest)
+    except (OSError, ValueError):
+        return False
+
+
+def must_be_outside_runs(path: Path) -> None:
+    """Refuse to write something else in the place of a run's own files, which nothing could bring back."""
+    path, own = path.absolute(), {MANIFEST, LOCK, *OWN_FOLDERS, TABLE, *FORMS}
+    inside = [folder for folder in path.parents[:3] if files.is_there(folder / MANIFEST)]
+    if any(path.relative_to(folder).parts[0] in own for folder in inside):
+        raise RunError(f"{path}: is a file of a run, and would be lost. Name another one.")
 
 
 def _is_same(one: os.stat_result, other: os.stat_result) -> bool:

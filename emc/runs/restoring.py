@@ -15,7 +15,7 @@ import numpy as np
 from emc import files
 from emc.errors import CheckpointError, RunError, UserError
 from emc.runs.config import RunConfig
-from emc.runs.directory import CHECKPOINTS, NONE_YET, Restored, RunDirectory
+from emc.runs.directory import CHECKPOINTS, MANIFEST, Restored, RunDirectory, awaits_first_checkpoint
 from emc.runs.jsonl import count_lines
 from emc.runs.reading import FORMS, METRICS, end_of
 from emc.training import checkpoint
@@ -99,8 +99,18 @@ def impossible(config: RunConfig, step: int, state: TrainState, progress: Progre
 
 def is_resumable(path: Path) -> bool:
     """Whether a run can go on and lose nothing: it has a checkpoint, or no line, or has never come to its first checkpoint."""
-    folder = path / CHECKPOINTS
-    return any(folder.glob("[0-9]" * 12)) or files.is_there(folder / NONE_YET) or not any(files.is_there(path / name) for name in FORMS)
+    if any((path / CHECKPOINTS).glob("[0-9]" * 12)) or not any(files.is_there(path / name) for name in FORMS):
+        return True
+    return awaits_first_checkpoint(path, manifest_of(path))
+
+
+def manifest_of(path: Path) -> dict[str, Any]:
+    """What a run's manifest says, unless it is damaged."""
+    try:
+        document: Any = files.parsed(files.content_of(path / MANIFEST, "manifest"))
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def is_finished(path: Path) -> bool:

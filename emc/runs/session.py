@@ -38,6 +38,7 @@ from emc.runs.trial import must_keep_its_promises, must_learn
 from emc.runs.trust import Trusted
 from emc.training.host_loop import WorkersFailed
 from emc.training.loop import MOST_STEPS, Loop, TrainState, Until
+from emc.user_input import check_number
 
 LOOK_SECONDS = 2.0  # how often the host looks at a running loop, about; a call of its own maps its large temporaries anew
 
@@ -142,6 +143,7 @@ def resume(
 
     `steps` is how many there are to be in all; a run that is finished goes on if that is more than it has.
     """
+    check_number("wait_seconds", patience, "0 does not wait", low=0.0)
     run = RunDirectory.open(path, trust)
     run.patience = patience
     config = config_of(run)

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from emc.envs.base import HasSpec
-from emc.envs.check import EPISODES, Finding, check, in_short
+from emc.envs.check import EPISODES, Finding, check
 from emc.envs.hosted import Hosted
-from emc.errors import UserError
+from emc.errors import MISTAKES, UserError, in_short
 from emc.methods import Method, make_method
 from emc.parts import Mixed
 from emc.runs.config import RunConfig, outside, why_not_kept
@@ -64,7 +64,7 @@ def must_learn(config: RunConfig) -> None:
         after = jax.eval_shape(once, state)
     except UserError:
         raise
-    except Exception as error:  # whatever the user's class does wrong
+    except MISTAKES as error:  # whatever the user's class does wrong
         raise UserError(f"{', '.join(sources)} cannot learn: {in_short(error)}{_place(error)}. See emc docs your-own-parts") from error
     for part in ("values", "policy", "curiosity", "memory"):
         before, then = (jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), vars(one)[part]) for one in (state.learner, after))
@@ -101,6 +101,6 @@ def _plays_as_in_training(env: Any) -> Finding:
     try:
         actors = actors_of(method, init_learner(method, env.spec, key))
         jax.block_until_ready(jax.jit(lambda env: play(env, actors, key, jnp.ones(()), 2))(env))
-    except Exception as error:  # whatever the user's class does wrong
+    except MISTAKES as error:  # whatever the user's class does wrong
         return Finding("it can be trained on", kept=False, detail=in_short(error))
     return Finding("it can be trained on", kept=True)

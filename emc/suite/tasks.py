@@ -10,7 +10,8 @@ from typing import Any, cast
 
 from emc.envs.base import Environment
 from emc.envs.registry import make_env
-from emc.errors import UserError
+from emc.errors import FileError, UserError
+from emc.files import content_of, explained, parsed, written_whole
 from emc.suite import known_optimum
 from emc.suite.odds import Odds, measure
 
@@ -78,19 +79,32 @@ def known(entry: Entry, episodes: int, seed: int = 0) -> Line:
 def read(path: Path = KEPT) -> dict[str, Line]:
     """What was measured before, by the entries' names."""
     try:
-        tree = json.loads(path.read_text())["tasks"]
-        return {name: Line(Odds(**line.pop("odds")), **line) for name, line in tree.items()}
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        content = path.read_bytes() if path == KEPT else content_of(path, "table")  # our own may be a link, as some installers have it
+        tree = parsed(content)["tasks"]
+        found = {str(name): Line(Odds(**line.pop("odds")), **line) for name, line in tree.items()}
+        if not all(
+            isinstance(value, float | int | None) for line in found.values() for value in (*_numbers(line.odds), *_numbers(line)[1:])
+        ):
+            raise TypeError
+        return found
+    except FileError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"{path}: not a file that `emc suite --out` writes ({type(error).__name__}). Measure anew with --episodes"
         ) from error
+
+
+def _numbers(record: Odds | Line) -> list[Any]:
+    return [getattr(record, field.name) for field in dataclasses.fields(record)]
 
 
 def write(lines: Mapping[str, Line], path: Path) -> None:
     """Keep what was measured."""
     how = "emc suite --episodes N --out FILE: uniformly random available actions, whole episodes; optima as emc optimum at gamma 0.9"
     tree = {"how": how, "tasks": {name: dataclasses.asdict(line) for name, line in lines.items()}}
-    path.write_text(json.dumps(tree, indent=1) + "\n")
+    with explained(path), written_whole(path) as beside:
+        beside.write_text(json.dumps(tree, indent=1) + "\n")
 
 
 def table(lines: Mapping[str, Line]) -> list[list[str]]:

@@ -56,8 +56,9 @@ class Sweep:
             if not words_of(method):
                 raise UserError(f"a sweep needs names of methods: got {method!r}")
             self._check_fields(method)
-        if len(self) > MOST_RUNS:
-            raise UserError(f"this sweep has {len(self):,} runs; the most is {MOST_RUNS:,}")
+        if self.count > MOST_RUNS:
+            said = f"{self.count:,}" if self.count < 10**15 else "far too many"
+            raise UserError(f"this sweep has {said} runs; the most is {MOST_RUNS:,}")
 
     def _check_fields(self, method: str) -> None:
         """Refuse what would be overridden: fields that the sweep sets by itself, and those that are said twice."""
@@ -73,7 +74,9 @@ class Sweep:
                 raise UserError(f"--{field} is set twice for {method}: say it once, with several values as {field}=value1,value2 of --set")
             known.add(field)
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many runs there are."""
         count = len(self.methods) * len(self.envs) * len(self.seeds)
         for _, values in self.settings:
             count *= len(values)
@@ -163,7 +166,7 @@ def words_of(text: str) -> list[str]:
 def read_sweep(path: Path) -> Sweep:
     """A sweep from its file."""
     try:
-        data = tomllib.loads(content_of(path.resolve(), "sweep").decode())
+        data = tomllib.loads(content_of(_at(path), "sweep").decode())
         settings = tuple(_settings(data["set"])) if isinstance(data.get("set"), dict) else ()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}). Name a TOML file with methods, envs and seeds") from error
@@ -188,6 +191,14 @@ def read_sweep(path: Path) -> Sweep:
         flags=data.get("flags", ""),
         together=together,
     )
+
+
+def _at(path: Path) -> Path:
+    """What a path leads to, also through links."""
+    try:
+        return path.resolve()
+    except RuntimeError as error:  # as Python before 3.13 says it
+        raise FileError(f"{path}: is a link that leads to itself. Name a TOML file with methods, envs and seeds") from error
 
 
 def seeds_of(given: Any, where: str) -> tuple[int, ...]:

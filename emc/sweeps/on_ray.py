@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from emc.errors import UserError
+from emc.files import content_of
 from emc.processes import STOPPED, End, Order, attend, unseen
 from emc.sweeps.engine import LOCK, Attempt, Engine
 from emc.sweeps.local import cores
@@ -60,7 +61,7 @@ class RayEngine(Engine):
 
     def check(self, root: Path) -> None:
         """Every node that can take runs must see the sweep's own lock file there."""
-        self.sign = (str(root / LOCK), (root / LOCK).read_text(encoding="utf-8"))
+        self.sign = (str(root / LOCK), content_of(root / LOCK, "sweep").decode())
         affinity: Any = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
         task = self.ray.remote(num_cpus=0, max_retries=0)(unseen)
         nodes = [node["NodeID"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]

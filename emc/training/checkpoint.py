@@ -19,12 +19,12 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree, UInt8
+from jaxtyping import PyTree, Shaped, UInt8
 from safetensors import SafetensorError, safe_open
 
 from emc import files
@@ -48,7 +48,7 @@ def save(directory: Path, tree: PyTree, meta: dict[str, Any]) -> None:
     leaves = dict(named_leaves(tree))
     json.dumps(meta, allow_nan=False)  # refuse before anything is written
     beside, aside = directory.with_name(f"{directory.name}.tmp-{os.getpid()}"), directory.with_name(f"{directory.name}.tmp-old")
-    tidy(directory.parent, directory.name)  # a full disk may need what a killed writer left
+    tidy(directory.parent, glob.escape(directory.name))  # a full disk may need what a killed writer left
     try:
         _make_folder(beside)
         size, checksum = write_arrays(beside / ARRAYS, leaves)
@@ -62,7 +62,7 @@ def save(directory: Path, tree: PyTree, meta: dict[str, Any]) -> None:
         files.sync_directory(directory.parent)
     finally:
         with contextlib.suppress(OSError):
-            tidy(directory.parent, directory.name)
+            tidy(directory.parent, glob.escape(directory.name))
 
 
 def _make_folder(path: Path) -> None:
@@ -81,14 +81,21 @@ def load(directory: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
         wanted = dict(named_leaves(like))
         compare(directory, wanted, content["arrays"])
         must_fit(directory, wanted)
-        check_arrays_file(directory, content["size"], content["crc32"])
-        with safe_open(directory / ARRAYS, framework="numpy") as file:
-            stored: set[str] = set(file.keys())
-            if stored != set(wanted):
-                raise CheckpointError(f"{directory}: {ARRAYS} holds other arrays than {DESCRIPTION} says. Use another checkpoint.")
-            loaded = [unpack(directory, name, leaf, file) for name, leaf in wanted.items()]
+        with files.opened(directory / ARRAYS) as file:
+            check_arrays_file(directory, file, content["size"], content["crc32"])
+            with safe_open(directory / ARRAYS, framework="numpy") as known:
+                if {*known.keys()} != {*wanted}:
+                    raise CheckpointError(f"{directory}: {ARRAYS} holds other arrays than {DESCRIPTION} says. Use another checkpoint.")
+                for name, leaf in wanted.items():
+                    must_be_stored_as(directory, name, leaf, known.get_slice(name))
+            begins = beginnings(file)
+            loaded = [unpack(leaf, read_array(directory, leaf, file, begins[name])) for name, leaf in wanted.items()]
     except SafetensorError as error:
         raise CheckpointError(f"{directory}: {ARRAYS} is not a safetensors file ({one_line(error)}). Use another checkpoint.") from error
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{directory}: {ARRAYS} is missing. Use another checkpoint.") from error
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
     except OSError as error:
         raise CheckpointError(f"{directory}: cannot be read ({error.strerror or one_line(error)}).") from error
     except MemoryError as error:
@@ -96,15 +103,14 @@ def load(directory: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
     return jax.tree.unflatten(jax.tree.structure(like), loaded), content["meta"]
 
 
-def tidy(parent: Path, name: str = "") -> None:
-    """Remove what killed writers left behind in `parent`, and put back a checkpoint that one had moved aside."""
-    name = glob.escape(name) or "*"
+def tidy(parent: Path, name: str = "*") -> None:
+    """Remove what killed writers of checkpoints so called left behind in `parent`, and put back one that they had moved aside."""
     for aside in sorted(parent.glob(f"{name}.tmp-old")):
         if files.is_there(aside.with_suffix("")) or not (aside / DESCRIPTION).is_file() or aside.is_symlink():
             files.remove(aside)
         else:
             aside.rename(aside.with_suffix(""))
-    for beside in sorted(parent.glob(f"{name}.tmp-*")):
+    for beside in sorted(parent.glob(f"{name}.tmp-[0-9]*")):
         files.remove(beside)
 
 
@@ -160,13 +166,8 @@ def pack(leaf: Any) -> UInt8[np.ndarray, " bytes"]:
     return array.view(np.uint8)
 
 
-def unpack(directory: Path, name: str, like: Any, file: Any) -> Any:
-    """One array of the file in the type and shape of `like`."""
-    dtype, shape = stored_form(like)
-    header = file.get_slice(name)
-    if header.get_dtype() != CODES[dtype.name] or tuple(header.get_shape()) != tuple(shape):
-        raise CheckpointError(f"{directory}: array {name!a} is stored in another form than {DESCRIPTION} says. Use another checkpoint.")
-    array: np.ndarray[Any, Any] = file.get_tensor(name)
+def unpack(like: Any, array: Shaped[np.ndarray, "..."]) -> Any:
+    """What was stored, in the type and shape of `like`."""
     if is_key(like):
         return jax.random.wrap_key_data(jax.device_put(array, may_alias=False), impl=key_impl(like))
     if np.dtype(like.dtype) == np.bool_:
@@ -265,21 +266,43 @@ def compare(directory: Path, wanted: dict[str, Any], arrays: dict[str, Any]) -> 
             raise CheckpointError(f"{directory}: has an array {one_line(name)} that is unknown here. {advice}")
 
 
-def check_arrays_file(directory: Path, size: Any, checksum: Any) -> None:
+def check_arrays_file(directory: Path, file: BinaryIO, size: Any, checksum: Any) -> None:
     """Refuse a file that is not the one the description was written for."""
     found = 0
-    try:
-        with files.opened(directory / ARRAYS) as file:
-            if (length := os.fstat(file.fileno()).st_size) != size:
-                raise CheckpointError(f"{directory}: {ARRAYS} has {length} bytes, not {one_line(size)}: truncated. Use another checkpoint.")
-            while block := file.read(files.BLOCK):
-                found = zlib.crc32(block, found)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{directory}: {ARRAYS} is missing. Use another checkpoint.") from error
-    except FileError as error:
-        raise CheckpointError(str(error)) from error
+    if (length := os.fstat(file.fileno()).st_size) != size:
+        raise CheckpointError(f"{directory}: {ARRAYS} has {length} bytes, not {one_line(size)}: truncated. Use another checkpoint.")
+    while block := file.read(files.BLOCK):
+        found = zlib.crc32(block, found)
     if found != checksum:
         raise CheckpointError(f"{directory}: {ARRAYS} is damaged, its checksum differs. Use another checkpoint.")
+
+
+def must_be_stored_as(directory: Path, name: str, like: Any, header: Any) -> None:
+    """Refuse an array of another type or shape than `like` has on disk."""
+    dtype, shape = stored_form(like)
+    if header.get_dtype() != CODES[dtype.name] or tuple(header.get_shape()) != tuple(shape):
+        raise CheckpointError(f"{directory}: array {name!a} is stored in another form than {DESCRIPTION} says. Use another checkpoint.")
+
+
+def beginnings(file: BinaryIO) -> dict[str, int]:
+    """Where each array begins in a file that its library has found good."""
+    file.seek(0)
+    (length,) = struct.unpack("<Q", file.read(8))
+    header: dict[str, Any] = json.loads(file.read(length))
+    return {name: 8 + length + entry["data_offsets"][0] for name, entry in header.items() if name != "__metadata__"}
+
+
+def read_array(directory: Path, like: Any, file: BinaryIO, begin: int) -> Shaped[np.ndarray, "..."]:
+    """One array as it is stored.
+
+    Read, and not mapped into memory as the library does: to touch a hole, or what is cut off just then, of a mapped file may be deadly.
+    """
+    dtype, shape = stored_form(like)
+    array = np.empty(shape, dtype)
+    file.seek(begin)
+    if cast(Any, file).readinto(array.reshape(-1).view(np.uint8)) != array.nbytes:
+        raise CheckpointError(f"{directory}: {ARRAYS} ends before its arrays do. Use another checkpoint.")
+    return array
 
 
 def must_fit(directory: Path, wanted: dict[str, Any]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import random
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -79,6 +83,20 @@ class Odd(Like):
     spec: EnvSpec = eqx.field(default_factory=lambda: Walk().spec, static=True)
 
 
+class Dumb(Exception):
+    """Cannot even say what is wrong."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+HELPERS = {  # JAX remembers what these were traced to
+    "jit": jax.jit(lambda x: x + random.random()),
+    "filter jit": eqx.filter_jit(lambda x: x + np.random.random()),  # noqa: NPY002
+    "jit own": jax.jit(lambda x: x + np.random.default_rng().random()),
+}
+
+
 class Walk(eqx.Module):
     """A walk of four steps that can be made to break any promise."""
 
@@ -106,6 +124,12 @@ class Walk(eqx.Module):
         if self.breaks == "exit":
             sys.exit("enough")
         world = world + 1.0 if self.breaks == "world" else world + 1
+        if self.breaks == "generator":
+            raise GeneratorExit
+        if self.breaks == "dumb":
+            raise Dumb
+        if self.breaks in HELPERS:
+            return world, self._show(world, HELPERS[self.breaks](1.0))
         drawn = {"python": random.random, "numpy": np.random.random, "own": GENERATOR.random, "finite": lambda: np.nan}
         return world, self._show(world, drawn.get(self.breaks, float)() + 1.0)
 
@@ -120,6 +144,28 @@ class Walk(eqx.Module):
             truncated=late & (self.breaks == "both"),
             won=(world == 2) & (self.breaks == "won"),
         )
+
+
+class Mapped(Walk):
+    """Has a map, and does with it what `breaks` says."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        return dataclasses.replace(super().spec, map_shape=(1, 5))
+
+    def occupancy(self, state: Any) -> Any:
+        if self.breaks == "map raises":
+            raise ValueError("no such map")
+        return jnp.zeros((2, 2) if self.breaks == "map shape" else (1, 5)).at[0, 0].set(1.0)
+
+    def draw_outlines(self, axes: Any) -> None:
+        if self.breaks == "draw":
+            raise ValueError("no pen")
+
+    def draw(self, axes: Any, world: Any) -> None:
+        if self.breaks == "draw":
+            sys.exit("no pen")
+        axes.plot([0, int(world)], [0, 1])
 
 
 class Incomparable(Walk):
@@ -149,6 +195,11 @@ BROKEN = pytest.mark.parametrize(
         ("deep map", "a map has a number of rows and one of columns"),
         ("huge", "none is too large"),
         ("exit", "compiles"),
+        ("generator", "compiles"),
+        ("dumb", "compiles"),
+        ("jit", "everything random comes from the key"),
+        ("filter jit", "everything random comes from the key"),
+        ("jit own", "everything random comes from the key"),
         ("mask type", "available is true or false"),
         ("python", "everything random comes from the key"),
         ("numpy", "everything random comes from the key"),
@@ -217,6 +268,60 @@ def test_nobody_trains_on_a_broken_promise(breaks: str, promise: str, tmp_path: 
     (line,) = capsys.readouterr().err.splitlines()
     assert OTHERWISE.get(breaks, promise) in line
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"),
+    [("map shape", "occupancy returns (2, 2), map_shape is (1, 5)"), ("map raises", "ValueError: no such map")],
+)
+@pytest.mark.parametrize("command", [["check-env"], ["train", "vdn"]])
+def test_a_map_that_agents_cannot_be_counted_on_is_one_line_and_leaves_no_run(
+    command: list[str], breaks: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main([*command, "tests.envs.test_check:Mapped", "--env.breaks", breaks])
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2
+    assert said in out + err
+    assert len(err.splitlines()) == 1
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_an_environment_that_cannot_draw_itself_stops_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = "tests.envs.test_check:Mapped"
+    trained = ["--steps", "8", "--evaluate-every", "8", "--test-episodes", "1", "--replay-episodes", "8", "--policy.hidden", "4"]
+    for breaks in ("draw", ""):
+        main(["train", "vdn", source, "--env.breaks", breaks, "--runs", str(tmp_path / "runs"), "--batch-episodes", "2", *trained])
+    capsys.readouterr()
+    main(["report", str(tmp_path / "runs"), "--trust", source])
+    shown = capsys.readouterr()
+    assert shown.out == f"{tmp_path / 'runs' / 'report.html'}\n"
+    assert "cannot be drawn (SystemExit: no pen)" in shown.err
+    assert "cannot draw the outlines of its map (ValueError: no pen)" in shown.err
+    pictures = [*tmp_path.glob("runs/*/*/*/episode.gif")]
+    assert len(pictures) == 1
+    (bad,) = {path.parent for path in tmp_path.glob("runs/*/*/*/manifest.json")} - {path.parent for path in pictures}
+    with pytest.raises(SystemExit) as stop:
+        main(["render", str(bad), "--trust", source])
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cannot be drawn (SystemExit: no pen)" in line
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing interrupts an import there")
+def test_a_module_that_swallows_every_interruption_ends_the_process_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "own_deaf.py").write_text("import time\nwhile True:\n    try:\n        time.sleep(9)\n    except:\n        pass\n")
+    program = "import emc.plugins as p; p.IMPORT_SECONDS, p.MOST_RINGS = 0.5, 1; from emc.cli import main; main()"
+    found = subprocess.run(
+        [sys.executable, "-c", program, "check-env", "own_deaf:Thing"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(plugins.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 2
+    assert found.stderr == "emc: own_deaf:Thing: importing own_deaf takes longer than 0.5 seconds: does it wait for something?\n"
 
 
 @pytest.mark.parametrize("breaks", ["finite", "NaN obs type"])

@@ -448,7 +448,7 @@ def test_a_full_disk_ends_in_one_line_and_keeps_all_that_was_whole(small_disk: P
         run.append([{"step": 1}])
         run.save_checkpoint(1, {"x": np.zeros(10_000, np.uint8)}, {})
         with pytest.raises(RunError, match="No space left") as caught:
-            run.save_checkpoint(2, {"x": np.zeros(10**6, np.uint8)}, {})
+            run.save_checkpoint(2, {"x": np.ones(10**6, np.uint8)}, {})
         assert_one_line(caught.value)
         assert [path.name for path in (run.path / "checkpoints").iterdir()] == [f"{1:012d}"]
         with pytest.raises(RunError, match="No space left"):

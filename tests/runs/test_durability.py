@@ -66,6 +66,46 @@ def test_a_first_checkpoint_is_on_the_disk_with_its_folder(tmp_path: Path, monke
             assert path in synced, path
 
 
+def test_a_note_that_there_is_no_checkpoint_is_on_the_disk_before_any_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RunDirectory.create(tmp_path, "gridworld", "vdn", {}) as run:
+        synced = Synced(monkeypatch)
+        run.begin()
+        for path in (run.path / "checkpoints" / "none-yet.json", run.path / "checkpoints", run.path):
+            assert path in synced, path
+
+
+def test_a_page_is_on_the_disk_before_it_has_its_name_and_its_folders_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = Synced(monkeypatch)
+    named = Path.replace
+
+    def replace(beside: Path, path: Path) -> Path:
+        assert synced.has(beside, 4)
+        assert path.parent not in synced
+        return named(beside, path)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with written_whole(tmp_path / "a" / "b" / "page.html") as beside:
+        beside.write_text("page")
+    for path in (tmp_path / "a" / "b", tmp_path / "a", tmp_path):
+        assert path in synced, path
+
+
+def test_what_is_rescued_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RunDirectory.create(tmp_path, "gridworld", "vdn", {}) as run:
+        run.append([{"steps": 1}])
+        synced = Synced(monkeypatch)
+        rescued = run.rescue(3, {"x": np.zeros(3)}, {}, run.written())
+    folder = rescued / "checkpoints" / f"{3:012d}"
+    for path in (rescued / "manifest.json", rescued / "metrics.jsonl", *folder.iterdir(), folder, folder.parent, rescued, rescued.parent):
+        assert path in synced, path
+
+
+def test_a_page_that_cannot_be_written_leaves_no_folder_behind(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="too long"), written_whole(tmp_path / "a" / "b" / ("x" * 300)) as beside:
+        beside.write_text("page")
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_time_that_is_still_to_come_keeps_no_run_running(tmp_path: Path) -> None:
     run = new_run(tmp_path, win_rates(0, {30: 0.5}))
     assert state_of(run) == RUNNING

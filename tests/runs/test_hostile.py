@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from emc.cli import main
 from emc.envs import make_env
 from emc.errors import CheckpointError, OutputLost, RunError, UserError
 from emc.loggers import Csv, logged_by
-from emc.methods import Method
+from emc.methods import Method, make_method
 from emc.policies import RecurrentQ
 from emc.report.site import Site
 from emc.runs.config import RunConfig
@@ -216,6 +217,20 @@ def test_every_counter_of_a_good_checkpoint_is_possible(run: Path) -> None:
         progress_in({"progress": {**dataclasses.asdict(Progress()), "done": ["x"]}})
 
 
+@pytest.mark.parametrize(("method", "part"), [("emc-vdn", "values"), ("emc-vdn", "curiosity"), ("emc-apart-vdn", "policy")])
+def test_a_weight_that_is_not_finite_is_found_in_every_network(method: str, part: str) -> None:
+    small = dataclasses.replace(make_method(method), batch_episodes=2, replay_episodes=8)
+    config = dataclasses.replace(CONFIG, method_name=method, method=small)
+    state = loop_of(config).init()
+    assert [*impossible(config, 0, state, Progress())] == []
+    leaves, structure = jax.tree.flatten(vars(state.learner)[part])
+    number = max(n for n, leaf in enumerate(leaves) if jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating) and leaf.size > 1)
+    leaves[number] = leaves[number].at[(0,) * leaves[number].ndim].set(np.inf)
+    spoilt = eqx.tree_at(lambda tree: vars(tree.learner)[part], state, jax.tree.unflatten(structure, leaves))
+    (wrong,) = impossible(config, 0, spoilt, Progress())
+    assert "a weight is not a finite number" in wrong
+
+
 # Lines without checkpoints.
 
 
@@ -231,6 +246,46 @@ def test_lines_without_checkpoints_are_never_begun_again(removed: str, run: Path
         (line,) = capsys.readouterr().err.splitlines()
         assert "has lines, but no checkpoint to go on from. Put its checkpoints back, or start a new run" in line
     assert Survey(run.parents[2]).look(job(0)) == (State.MISSING, None)
+    assert content_of(run) == before
+
+
+@pytest.mark.parametrize("note", ["", "{}", "[]", '{"run": "another"}', "another run's"])
+def test_a_note_that_is_not_the_runs_own_begins_nothing_again(
+    note: str, run: Path, kept: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    if note == "another run's":
+        note = json.dumps({name: json.loads((kept[1] / "manifest.json").read_text())[name] for name in ("run", "seal")})
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints" / "none-yet.json").write_text(note)
+    before = content_of(run)
+    with pytest.raises(SystemExit) as stop:
+        main(["resume", str(run)])
+    assert stop.value.code == 2
+    assert "has lines, but no checkpoint to go on from" in capsys.readouterr().err
+    assert Survey(run.parents[2]).look(job(0)) == (State.MISSING, None)
+    assert content_of(run) == before
+
+
+@pytest.mark.parametrize("patience", [float("nan"), float("inf"), -1.0])
+def test_nobody_waits_for_a_time_that_is_none(patience: float, run: Path) -> None:
+    with pytest.raises(UserError, match="wait_seconds"):
+        resume(run, patience=patience)
+
+
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "manifest.json", "lock", "metrics.csv", "checkpoints/mine.html", "CHECKPOINT/arrays.safetensors"]
+)
+@pytest.mark.parametrize("command", ["report", "export", "render", "suite"])
+def test_a_page_takes_the_place_of_no_file_of_a_run(command: str, name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run / name.replace("CHECKPOINT", f"checkpoints/{newest(run).name}")
+    before = content_of(run)
+    words = ["suite", "--tasks", "climbing", "--episodes", "2"] if command == "suite" else [command, str(run)]
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--out", str(out)])
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is a file of a run, and would be lost" in line
     assert content_of(run) == before
 
 
@@ -325,6 +380,9 @@ LOSSES: Mapping[str, tuple[Callable[[Path], Any], str, bool]] = {  # what is don
     "lines emptied": (lambda run: empty(run / "metrics.jsonl"), "was changed by somebody else", False),
     "checkpoints removed": (lambda run: shutil.rmtree(run / "checkpoints"), r"checkpoints was removed", True),
     "a checkpoint removed": (lambda run: shutil.rmtree(newest(run)), r"checkpoints/\d+ was removed", True),
+    "the arrays of a checkpoint removed": (lambda run: (newest(run) / "arrays.safetensors").unlink(), "safetensors was removed", True),
+    "the description of a checkpoint removed": (lambda run: (newest(run) / "checkpoint.json").unlink(), "json was removed", True),
+    "a link where lines may come": (lambda run: (run / "lost.jsonl").symlink_to(run / "lock"), r"lost\.jsonl: is a link", True),
     "a file instead of checkpoints": (lambda run: turn_into_a_file(run / "checkpoints"), r"checkpoints was removed", True),
     "a link instead of checkpoints": (lambda run: link_away(run / "checkpoints"), r"checkpoints was removed", True),
     "the manifest removed": (lambda run: (run / "manifest.json").unlink(), r"manifest\.json was removed", True),
@@ -363,7 +421,9 @@ def test_output_that_vanishes_ends_the_run_and_what_was_learned_is_kept_beside_i
     assert not (victim := tmp_path / "victim").exists() or (victim / "theirs.tmp-1").exists()
 
 
-@pytest.mark.parametrize("name", ["notes.jsonl", "metrics (copy).jsonl", "a pipe.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["notes.jsonl", "metrics (copy).jsonl", "a pipe.jsonl", "checkpoints/mine.tmp-1", "checkpoints/mine.tmp-old"]
+)
 def test_files_of_others_in_a_run_end_nothing_and_stay(name: str, tmp_path: Path, whole: dict[str, bytes]) -> None:
     tests = itertools.count(1)
 

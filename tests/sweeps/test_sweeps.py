@@ -56,7 +56,7 @@ def names(sweep: Sweep) -> list[str]:
 
 def test_a_sweep_is_the_cross_product_with_seeds_innermost() -> None:
     sweep = Sweep(("vdn", "qmix --mixer.embed 8"), ("gridworld",), (0, 1), (("env.penalty", ("0", "2")),), "--steps 100")
-    assert len(sweep) == 8
+    assert sweep.count == 8
     assert names(sweep)[:3] == [
         "vdn gridworld --env.penalty 0 --steps 100 --seed 0",
         "vdn gridworld --env.penalty 0 --steps 100 --seed 1",
