@@ -2,8 +2,8 @@
 
 Not a claim of the paper, which calls slips of 30 and 50 % hard for everyone and whose released EMC has no memory on small tasks. EMC-VDN
 without a memory and with one of the best return, of the mean, and of a bound; and the bonus apart, in its one setting and in those before
-it: with weights of at most 4, and with half of these judged by what they earned (`one-setting` says how it was chosen). Nobody can win more
-than 99.8 % at 0.3 and 93.0 % at 0.5: solved means nine tenths of that. An arm that ended close to that at 0.5 was also given twice the
+it: with weights of at most 4, and with half of these judged by what they earned (`one-setting` says how it was chosen). The best possible
+play wins 99.8 % at 0.3 and 93.0 % at 0.5: solved means nine tenths of that. An arm that ended close to that at 0.5 was also given twice the
 time, and the bonus apart was made to stop exploring after three fifths of the steps (*then earning*, which had done well in two
 trials on other seeds).
 """
@@ -11,7 +11,7 @@ trials on other seeds).
 from emc.claims import Arm, Claim, Panel, Statement
 from emc.claims.judgement import ahead, along_the_way, any_of, fails, not_behind, wins
 
-CEILINGS = {0.0: 1.0, 0.1: 1.0, 0.2: 1.0, 0.3: 0.998, 0.5: 0.930}
+CEILINGS = {0.0: 1.0, 0.1: 1.0, 0.2: 1.0, 0.3: 0.998, 0.5: 0.930}  # wins of the play of the highest discounted return, by slip
 MEMORIES = ("best", "mean", "bound")
 APART, APART_BOUND, APART_JUDGED_BOUND = "apart", "apart, bound", "apart, judged, bound"
 BOUND = "--memory episodic --memory.weight 0.1 --memory.statistic bound"
@@ -23,9 +23,9 @@ SOONER = "ξ = 0.3, the bonus apart, 200k steps"
 LENGTH = 505_000  # the paper's on this task
 
 
-def panel(title: str, seeds: int, steps: int, words: dict[str, str]) -> Panel:
-    """Some arms, by what they are called, on the first seeds."""
-    return Panel(title, tuple(Arm(each, name) for name, each in words.items()), steps, tuple(range(1, seeds + 1)))
+def panel(title: str, slip: float, seeds: int, steps: int, words: dict[str, str]) -> Panel:
+    """Some arms, by what they are called, at one probability of slipping and on the first seeds."""
+    return Panel(title, tuple(Arm(each, name) for name, each in words.items()), steps, tuple(range(1, seeds + 1)), CEILINGS[slip])
 
 
 def memories(slip: float, weight: float = 0.1) -> dict[str, str]:
@@ -46,43 +46,36 @@ def earlier(slip: float) -> dict[str, str]:
     return {"apart, β to 4": f"{alone} {EARLIER}", "apart, judged": f"{alone} {JUDGED}", APART_JUDGED_BOUND: f"{bound} {JUDGED}"}
 
 
-def solved(slip: float) -> float:
-    """Nine tenths of what can be won."""
-    return 0.9 * CEILINGS[slip]
-
-
 SMALL = (
-    panel("ξ = 0", 3, LENGTH, memories(0.0)),
-    panel("ξ = 0.3", 5, LENGTH, memories(0.3)),
-    panel(SOONER, 5, 200_000, apart(0.3)),
-    panel("ξ = 0.5", 5, LENGTH, memories(0.5) | apart(0.5)),
-    *(panel(f"ξ = {slip:g}", 3, 200_000, memories(slip)) for slip in (0.1, 0.2)),
-    panel("ξ = 0.3, λ = 0.01", 3, 200_000, memories(0.3, weight=0.01)),
-    panel(EARNING, 5, LENGTH, apart(0.5, "--policy.explore-steps 300000")),
-    panel(LONGER, 3, 1_000_000, {APART_JUDGED_BOUND: earlier(0.5)[APART_JUDGED_BOUND]}),
-    panel("ξ = 0.3, settings before", 3, 200_000, earlier(0.3)),
-    panel("ξ = 0.5, settings before", 3, LENGTH, earlier(0.5)),
+    panel("ξ = 0", 0.0, 3, LENGTH, memories(0.0)),
+    panel("ξ = 0.3", 0.3, 5, LENGTH, memories(0.3)),
+    panel(SOONER, 0.3, 5, 200_000, apart(0.3)),
+    panel("ξ = 0.5", 0.5, 5, LENGTH, memories(0.5) | apart(0.5)),
+    *(panel(f"ξ = {slip:g}", slip, 3, 200_000, memories(slip)) for slip in (0.1, 0.2)),
+    panel("ξ = 0.3, λ = 0.01", 0.3, 3, 200_000, memories(0.3, weight=0.01)),
+    panel(EARNING, 0.5, 5, LENGTH, apart(0.5, "--policy.explore-steps 300000")),
+    panel(LONGER, 0.5, 3, 1_000_000, {APART_JUDGED_BOUND: earlier(0.5)[APART_JUDGED_BOUND]}),
+    panel("ξ = 0.3, settings before", 0.3, 3, 200_000, earlier(0.3)),
+    panel("ξ = 0.5, settings before", 0.5, 3, LENGTH, earlier(0.5)),
 )
 CLAIM = Claim(
     title="Gridworld with slips: which memory survives chance",
     section="beyond",
     small=SMALL,
-    paper=(*SMALL, panel("ξ = 0.5, λ = 0.01", 3, LENGTH, memories(0.5, weight=0.01))),
+    paper=(*SMALL, panel("ξ = 0.5, λ = 0.01", 0.5, 3, LENGTH, memories(0.5, weight=0.01))),
     statements=(
-        Statement("ξ = 0.3: EMC-VDN without a memory solves the task", wins("ξ = 0.3", "no memory", bar=solved(0.3))),
+        Statement("ξ = 0.3: EMC-VDN without a memory solves the task", wins("ξ = 0.3", "no memory")),
         Statement("ξ = 0.3: a memory of best returns breaks it", fails("ξ = 0.3", "best", bar=0.5)),
-        Statement("ξ = 0.3: a memory of a bound does not", wins("ξ = 0.3", "bound", bar=solved(0.3))),
+        Statement("ξ = 0.3: a memory of a bound does not", wins("ξ = 0.3", "bound")),
         Statement("ξ = 0.3: a bound is ahead of the best return", ahead("ξ = 0.3", "bound", "best", measure=along_the_way)),
-        *(Statement(f"{SOONER}: {arm} solves the task", wins(SOONER, arm, bar=solved(0.3))) for arm in (APART, APART_BOUND)),
+        *(Statement(f"{SOONER}: {arm} solves the task", wins(SOONER, arm)) for arm in (APART, APART_BOUND)),
         Statement("ξ = 0.5: EMC-VDN without a memory does not solve the task", fails("ξ = 0.5", "no memory", bar=0.5)),
         Statement(
             "ξ = 0.5: a bound, the bonus apart, or both solve it",
-            any_of(*(wins("ξ = 0.5", arm, bar=solved(0.5)) for arm in ("bound", APART, APART_BOUND))),
+            any_of(*(wins("ξ = 0.5", arm) for arm in ("bound", APART, APART_BOUND))),
         ),
-        Statement(
-            "ξ = 0.5: twice the time is enough for the bonus apart, judged, with a bound", wins(LONGER, APART_JUDGED_BOUND, bar=solved(0.5))
-        ),
-        *(Statement(f"{EARNING}: the bonus {arm} solves it", wins(EARNING, arm, bar=solved(0.5))) for arm in (APART, APART_BOUND)),
+        Statement("ξ = 0.5: twice the time is enough for the bonus apart, judged, with a bound", wins(LONGER, APART_JUDGED_BOUND)),
+        *(Statement(f"{EARNING}: the bonus {arm} solves it", wins(EARNING, arm)) for arm in (APART, APART_BOUND)),
         *(
             Statement(f"ξ = {slip:g}: a bound is no worse than the best return", not_behind(f"ξ = {slip:g}", "bound", "best"))
             for slip in CEILINGS

@@ -26,6 +26,7 @@ MORE = {
     "Secret Room 15": ("secret-room", "vdn", 500_000),
     "foraging 10x10": ("lbf/10x10-3p-3f", "vdn", 1_000_000),
 }
+BEST = {"gridworld, ξ = 0.3": 0.998, "choosing: ξ = 0.3": 0.998}  # what the best possible play scores, where it is not 1
 SCALED = {
     "p = 2, rewards / 10": ("gridworld --env.penalty 0.2 --env.win-reward 1", "vdn", 200_000),
     "p = 2, rewards x 10": ("gridworld --env.penalty 20 --env.win-reward 100", "vdn", 200_000),
@@ -72,7 +73,13 @@ FORMERLY = {  # other settings, where they were run on all seeds
 def choosing() -> tuple[Panel, ...]:
     """What the setting was chosen from, on seeds of their own."""
     return tuple(
-        Panel(title, tuple(Arm(words + flags, label) for label, flags in arms.items()), steps, tuple(range(11, last + 1)))
+        Panel(
+            title,
+            tuple(Arm(words + flags, label) for label, flags in arms.items()),
+            steps,
+            tuple(range(11, last + 1)),
+            BEST.get(title, 1.0),
+        )
         for title, (words, arms, steps, last) in TRIED.items()
     )
 
@@ -96,7 +103,7 @@ def panel(title: str, task: tuple[str, str, int], seeds: int, peers: bool = Fals
         *formerly,
         *(others if peers else ()),
     )
-    return Panel(title, arms, steps, tuple(range(1, seeds + 1)))
+    return Panel(title, arms, steps, tuple(range(1, seeds + 1)), BEST.get(title, 1.0))
 
 
 def survives(title: str, task: tuple[str, str, int], seeds: int) -> Panel:

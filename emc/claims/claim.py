@@ -35,6 +35,7 @@ class Panel:
     arms: tuple[Arm, ...]
     steps: int
     seeds: tuple[int, ...]
+    best: float = 1.0  # what the best possible play scores on the task's scale
 
 
 class VerdictKind(enum.Enum):

@@ -1,9 +1,9 @@
 """How a statement is judged. A judge looks at the evidence and says holds, does not hold, or not enough data, with the numbers behind it.
 
-A method *wins* a panel if the median over seeds of its score at the end is at least `WIN` on the task's scale, and *fails* if it is at
-most `LOSS`: medians are what the paper shows. It takes `SEEDS` complete seeds to judge a method. One method is *ahead* of another if
-chance alone would put it as far ahead in one case of twenty at most (an exact one-sided test over the seeds). Where neither is ahead, few
-seeds do not decide, and `MANY` contradict.
+A method *wins* a panel if the median over seeds of its score at the end is at least `WIN` of what the best possible play scores, and
+*fails* if it is at most `LOSS` on the task's scale: medians are what the paper shows. It takes `SEEDS` complete seeds to judge a method. One
+method is *ahead* of another if chance alone would put it as far ahead in one case of twenty at most (an exact one-sided test over the
+seeds). Where neither is ahead, few seeds do not decide, and `MANY` contradict.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from emc.claims.claim import Verdict, VerdictKind
+from emc.claims.claim import Panel, Verdict, VerdictKind
 from emc.claims.evidence import Evidence, Sample
+from emc.report.curves import Curve
 from emc.report.run_titles import about, steps_in_words
 from emc.statistics import ahead as chance_of
 from emc.statistics import area, quartiles, steps_to
@@ -27,22 +28,28 @@ FAIR = 5  # seeds of each, with which one that is clearly better would be seen t
 MANY = 6  # seeds of each, from which on no difference seen is taken as none
 
 
-def wins(panel: str, *arms: str, bar: float = WIN) -> Judge:
-    """Every one of these methods wins."""
-    return all_of(*(_median(panel, arm, lambda median: median >= bar, bar) for arm in arms))
+def wins(panel: str, *arms: str, bar: float | None = None) -> Judge:
+    """Every one of these methods wins; a task whose best play is not known may state its own bar."""
+    return all_of(*(_median(panel, arm, lambda median, won: median >= won, bar) for arm in arms))
 
 
 def fails(panel: str, *arms: str, bar: float = LOSS) -> Judge:
     """Every one of these methods fails."""
-    return all_of(*(_median(panel, arm, lambda median: median <= bar) for arm in arms))
+    return all_of(*(_median(panel, arm, lambda median, _: median <= bar) for arm in arms))
 
 
-def _median(panel: str, arm: str, accepted: Callable[[float], bool], won: float = WIN) -> Judge:
+def bar_of(panel: Panel) -> float:
+    """From where on a panel counts as won: nine tenths of the best possible play."""
+    return WIN * panel.best
+
+
+def _median(panel: str, arm: str, accepted: Callable[[float, float], bool], bar: float | None = None) -> Judge:
     def judge(evidence: Evidence) -> Verdict:
         sample = evidence.sample(panel, arm)
         if sample is None or len(sample.complete) < SEEDS:
             return lacking(panel, arm, sample)
-        good = accepted(float(np.median(sample.finals)))
+        won = bar_of(sample.panel) if bar is None else bar
+        good = accepted(float(np.median(sample.finals)), won)
         return Verdict(VerdictKind.HOLDS if good else VerdictKind.FAILS, ((panel, f"{arm} {described(sample, won)}"),))
 
     return judge
@@ -54,9 +61,14 @@ def at_the_end(sample: Sample) -> Float[np.ndarray, " seeds"]:
 
 
 def sooner(sample: Sample) -> Float[np.ndarray, " seeds"]:
-    """How soon nine tenths of the scale are reached and held, as steps below 0; never is later than everything."""
-    score = sample.task.score
-    return np.array([-steps_to(curve.steps.tolist(), [score(v) for v in curve.values], WIN) for curve in sample.complete])
+    """How soon nine tenths of the best possible play are reached and held, as steps below 0; never is later than everything."""
+    return -np.array(held_from(sample, sample.complete))
+
+
+def held_from(sample: Sample, curves: Sequence[Curve]) -> list[float]:
+    """The step from which each of a sample's curves is at nine tenths of the best possible play and holds it; infinite if never."""
+    score, bar = sample.task.score, bar_of(sample.panel)
+    return [steps_to(curve.steps.tolist(), [score(value) for value in curve.values], bar) for curve in curves]
 
 
 def along_the_way(sample: Sample) -> Float[np.ndarray, " seeds"]:
@@ -152,7 +164,7 @@ def _combined(judges: Sequence[Judge], order: Sequence[VerdictKind]) -> Judge:
     return judge
 
 
-def described(sample: Sample, won: float = WIN) -> str:
+def described(sample: Sample, won: float) -> str:
     """The score at the end, and on how many seeds it counts as won; when the end was, because to fail by then is not to fail for good."""
     middle, low, high = quartiles(sample.finals)
     solved, asked = int(np.sum(sample.finals >= won)), len(sample.panel.seeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -61,6 +62,19 @@ def test_a_task_with_a_lower_bar_is_won_there_and_says_so() -> None:
     verdict = wins("grid", "vdn", bar=0.837)(evidence(vdn=(0.8, 0.84, 0.86)))
     assert kind(verdict) is HOLDS
     assert "2 of 3 seeds at 0.837 or more" in verdict.facts[0][1]
+
+
+def test_winning_and_holding_are_nine_tenths_of_the_best_possible_play() -> None:
+    panel = Panel("grid", (), STEPS, (1, 2, 3), best=0.93)
+    close, short = (sample("vdn", (end,) * 3, panel) for end in (0.84, 0.83))  # nine tenths of 0.93 are 0.837
+    assert kind(wins("grid", "vdn")(evidence(vdn=close))) is HOLDS
+    assert kind(wins("grid", "vdn")(evidence(vdn=short))) is FAILS
+    assert kind(wins("grid", "vdn", bar=0.8)(evidence(vdn=short))) is HOLDS  # a bar that is said counts
+    assert kind(wins("grid", "vdn")(evidence(vdn=dataclasses.replace(close, panel=Panel("grid", (), STEPS, (1, 2, 3)))))) is FAILS
+    np.testing.assert_array_equal(sooner(close), [-5_000.0] * 3)
+    np.testing.assert_array_equal(sooner(short), [-np.inf] * 3)
+    for judge in (wins, fails):
+        assert "3 of 3 seeds at 0.837 or more" in judge("grid", "vdn")(evidence(vdn=close)).numbers
 
 
 def test_seeds_that_have_not_got_to_the_end_do_not_count() -> None:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from emc.claims.catalogue import claim
 from emc.cli import main
 from emc.envs import Climbing, Gridworld, NStepGame, OneStepGame, Pass, Penalty, PredatorPrey, PushBox, SecretRoom, TwoStepGame, make_env
 from emc.envs.gridworld import MOVES
@@ -46,6 +47,14 @@ def test_the_gridworld_has_the_known_ceilings(slip: float, win: float, own: floa
     assert best.best_win_rate is not None
     assert best.best_return >= best.best.episode_return
     assert best.best_win_rate >= (best.best.win_rate or 0.0)
+
+
+@pytest.mark.parametrize(("slip", "names"), [(0.3, ("chance", "one-setting", "what-parts-add")), (0.5, ("chance",))])
+def test_claims_about_slips_know_what_the_best_possible_play_scores(slip: float, names: tuple[str, ...]) -> None:
+    best = known_optimum(Gridworld(slip=slip), whole=False).score
+    for name in names:
+        found = {panel.best for panel in claim(name).paper if f"--env.slip {slip:g}" in panel.arms[0].words}
+        assert found == {round(best, 3)}, name
 
 
 @pytest.mark.parametrize(
