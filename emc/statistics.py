@@ -252,6 +252,13 @@ def steps_to(steps: Sequence[float], values: Sequence[float], threshold: float, 
     return float(np.asarray(steps)[int(np.argmax(runs))]) if runs.any() else float("inf")
 
 
+def half_by(times: Sequence[float]) -> float:
+    """By when half of some runs got somewhere, where infinity is not by the end: the Kaplan-Meier median of runs watched equally long."""
+    if not len(times) or np.any(np.isnan(times)):
+        raise UserError("half of the runs needs a time of each, infinite where a run never got there: leave out what is not known")
+    return float(np.sort(np.asarray(times, np.float64))[(len(times) - 1) // 2])
+
+
 def _check_curve(values: Sequence[float], steps: Sequence[float] | None = None) -> None:
     if not len(values):
         raise UserError("a curve without points has no summary: leave it out")

@@ -342,6 +342,27 @@ def test_a_threshold_must_hold_for_some_tests() -> None:
     assert s.final(values) == pytest.approx(0.8)  # of the last five
 
 
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ([30.0], 30.0),
+        ([math.inf, 20.0, 10.0], 20.0),  # two of three are more than half, one is not
+        ([math.inf, 40.0, 10.0, math.inf], 40.0),  # two of four are half
+        ([50.0, 20.0, 30.0, math.inf, 10.0], 30.0),
+        ([math.inf, 20.0, math.inf, 10.0, math.inf], math.inf),  # two of five are not
+        ([40.0, 10.0, 20.0, 30.0], 20.0),  # not between two runs: by 20 half have got there
+    ],
+)
+def test_half_of_the_runs_got_there_by_a_time_and_those_that_never_did_are_the_last(times: list[float], expected: float) -> None:
+    assert s.half_by(times) == expected
+
+
+@pytest.mark.parametrize("times", [[], [1.0, math.nan]])
+def test_half_of_nothing_known_is_refused(times: list[float]) -> None:
+    with pytest.raises(UserError, match="half of the runs"):
+        s.half_by(times)
+
+
 def test_quartiles_are_over_runs() -> None:
     middle, low, high = s.quartiles(np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0], [3.0, 1.0], [4.0, 1.0]]))
     assert (middle.tolist(), low.tolist(), high.tolist()) == ([2.0, 1.0], [1.0, 1.0], [3.0, 1.0])
