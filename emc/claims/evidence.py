@@ -7,6 +7,7 @@ so a longer run says the same as one that stopped there; a seed that has not got
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from jaxtyping import Float
 from emc.claims.claim import Arm, Claim, Panel
 from emc.envs.registry import Task, task
 from emc.errors import UserError
-from emc.report.curves import Curve, read_lines, scores, until
+from emc.report.curves import Curve, read_lines, scores, tracks, until
 from emc.report.heatmaps import read_maps
 from emc.runs.config import RunConfig
 from emc.runs.directory import RunDirectory
@@ -36,6 +37,7 @@ class Sample:
     curves: tuple[Curve, ...]  # of the panel's seeds as far as they have got; wins or returns, not scaled
     runs: Mapping[int, RunDirectory]  # by seed
     repeated: int = 0  # runs that add no seed: a longer one has it
+    extrinsic: tuple[Curve, ...] = ()  # of seeds whose values without the bonus (phi) were tested beside the policy, as `curves`
 
     @property
     def method_name(self) -> str:
@@ -56,6 +58,12 @@ class Sample:
     def finals(self) -> Float[np.ndarray, " seeds"]:
         """The score of each complete seed at the panel's end, on the task's scale."""
         return np.array([self.task.score(final(curve.values.tolist())) for curve in self.complete])
+
+    @property
+    def extrinsic_finals(self) -> Float[np.ndarray, " seeds"]:
+        """What phi scores greedily at the panel's end, of those complete seeds where it was tested; as `finals`."""
+        complete = {curve.seed for curve in self.complete}
+        return np.array([self.task.score(final(curve.values.tolist())) for curve in self.extrinsic if curve.seed in complete])
 
     def snapshots(self) -> list[dict[str, Any]]:
         """Heat maps of the panel's seeds and steps."""
@@ -139,4 +147,12 @@ def _sample(panel: Panel, arm: Arm, surveys: Sequence[Survey]) -> Sample:
     repeated = len(found) - len({run.path for run in runs.values()})
     cut = [until(curves[seed], panel.steps) for seed in sorted(curves)]
     begun = tuple(curve for curve in cut if len(curve.steps))
-    return Sample(arm, panel, job.config, begun, {seed: runs[seed] for seed in sorted(runs)}, repeated)
+    beside = [curve for seed in sorted(runs) for curve in _extrinsic(found[runs[seed]], job.config.env.spec.winnable) if curve.seed == seed]
+    extrinsic = tuple(curve for curve in (until(curve, panel.steps) for curve in beside) if len(curve.steps))
+    return Sample(arm, panel, job.config, begun, {seed: runs[seed] for seed in sorted(runs)}, repeated, extrinsic)
+
+
+def _extrinsic(lines: Sequence[Mapping[str, Any]], winnable: bool) -> list[Curve]:
+    """How the values without the bonus did in tests of their own, seed by seed."""
+    field = "phi_test_win_rate" if winnable else "phi_test_return"
+    return tracks((line for line in lines if line.get("kind") == "train"), lambda line: line.get(field, math.nan))

@@ -20,7 +20,7 @@ from emc.errors import UserError
 from emc.runs import RunDirectory
 from emc.sweeps.jobs import Job, State, Survey
 from emc.training.loop import Budget
-from tests.report.fabricate import new_run, win_rates
+from tests.report.fabricate import evaluation, new_run, training, win_rates
 
 ROOT = Path(__file__).resolve().parents[2]
 ARMS = (Arm("emc-vdn gridworld"), Arm("vdn gridworld", "plain VDN"))
@@ -93,6 +93,29 @@ def test_runs_count_whatever_their_length_and_seeds_and_are_cut_at_the_panels_en
     assert [curve.steps.tolist() for curve in ours.curves] == [[1_000, 2_000, 3_005], [1_000, 3_000], [1_000, 3_000]]
     assert not theirs.curves  # another discount is another method
     assert missing(evidence) == (3, 6)
+
+
+def test_values_without_the_bonus_score_the_mean_of_their_last_five_tests_up_to_the_panels_end(tmp_path: Path) -> None:
+    def tested(seed: int, rates: dict[int, float], until: int = 9_000) -> None:
+        lines = [training(seed, steps, phi_test_win_rate=rate, phi_test_return=99.0) for steps, rate in rates.items()]
+        lines += [*win_rates(seed, dict.fromkeys((1_000, until), 0.0)), training(seed, 2_700)]  # that one is between two tests
+        lines.sort(key=lambda line: line["steps"])
+        new_run(tmp_path, lines, seeds=(seed,), budget=Budget(steps=until, evaluate_every=1_000, test_episodes=30))
+
+    tested(1, {500: 0.9, 1_000: 0.1, 1_500: 0.2, 2_000: 0.3, 2_500: 0.4, 3_010: 0.5, 4_000: 1.0})  # the first and the last do not count
+    tested(2, {1_000: 1.0, 3_000: 0.5})
+    tested(3, {1_000: 1.0}, until=2_000)  # not complete
+    ours, theirs = gather(TOY, "small", [Survey(tmp_path)]).samples["p = 2"].values()
+    assert [curve.seed for curve in ours.extrinsic] == [1, 2, 3]
+    assert ours.extrinsic_finals.tolist() == pytest.approx([0.3, 0.75])
+    assert theirs.extrinsic == ()
+    words = ["emc-vdn", "predator-prey"]
+    returns = Claim("A toy", "5.1", (Panel("prey", (Arm(" ".join(words)),), 2_000, (1,)),), (), ())
+    lines = [evaluation(1, 2_000, [False], [4.0]), training(1, 2_000, phi_test_return=36.0)]
+    asked = configure(words)
+    new_run(tmp_path, lines, env_name=words[1], method=asked.method, seeds=(1,), budget=dataclasses.replace(asked.budget, steps=2_000))
+    (hunt,) = gather(returns, "small", [Survey(tmp_path)])
+    assert hunt.extrinsic_finals.tolist() == pytest.approx([0.9])  # of 40
 
 
 def test_a_job_is_done_when_a_longer_run_has_its_steps_and_seed(tmp_path: Path) -> None:
