@@ -9,6 +9,7 @@ trials on other seeds).
 """
 
 from emc.claims import Arm, Claim, Panel, Statement
+from emc.claims.figures import plot_aggregates
 from emc.claims.judgement import ahead, along_the_way, any_of, fails, not_behind, wins
 
 CEILINGS = {0.0: 1.0, 0.1: 1.0, 0.2: 1.0, 0.3: 0.998, 0.5: 0.930}  # wins of the play of the highest discounted return, by slip
@@ -29,9 +30,10 @@ def panel(title: str, slip: float, seeds: int, steps: int, words: dict[str, str]
 
 
 def memories(slip: float, weight: float = 0.1) -> dict[str, str]:
-    """EMC-VDN without a memory and with each kind."""
-    emc = f"emc-vdn gridworld --env.slip {slip:g}"
-    return {"no memory": emc} | {kind: f"{emc} --memory episodic --memory.weight {weight:g} --memory.statistic {kind}" for kind in MEMORIES}
+    """EMC-VDN without a memory and with each kind; one of another weight than the usual says so."""
+    emc, differs = f"emc-vdn gridworld --env.slip {slip:g}", "" if weight == 0.1 else f", λ = {weight:g}"
+    remembering = {kind: f"{emc} --memory episodic --memory.weight {weight:g} --memory.statistic {kind}" for kind in MEMORIES}
+    return {"no memory": emc} | {f"{kind}{differs}": words for kind, words in remembering.items()}
 
 
 def apart(slip: float, setting: str = "") -> dict[str, str]:
@@ -81,4 +83,6 @@ CLAIM = Claim(
             for slip in CEILINGS
         ),
     ),
+    figures=plot_aggregates,
+    compared=("no memory", *MEMORIES),
 )

@@ -8,6 +8,7 @@ Before all that, weights went up to 4 and half of all episodes had the one that 
 """
 
 from emc.claims import Arm, Claim, Panel, Statement
+from emc.claims.figures import plot_aggregates
 from emc.claims.judgement import ahead, all_of, along_the_way, not_behind, wins
 
 WEIGHTS = {"η / 10": (0.02, 0.001), "η": (0.2, 0.01), "10 η": (2.0, 0.1)}  # where it starts and where it ends
@@ -146,4 +147,6 @@ CLAIM = Claim(
             all_of(*(not_behind(title, "apart", "RND", "tuned QMIX") for title in (TASKS | MORE))),
         ),
     ),
+    figures=plot_aggregates,
+    compared=("apart", *CURIOUS, "no curiosity"),
 )

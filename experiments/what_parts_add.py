@@ -7,6 +7,7 @@ three. All eight combinations on VDN.
 import itertools
 
 from emc.claims import Arm, Claim, Panel, Statement
+from emc.claims.figures import plot_aggregates
 from emc.claims.judgement import ahead, along_the_way
 
 TASKS = {"gridworld, p = 2": "gridworld", "gridworld, ξ = 0.3": "gridworld --env.slip 0.3", "Push-Box 9": "push-box"}
@@ -41,4 +42,6 @@ CLAIM = Claim(
         for title in TASKS
         for part in PARTS
     ),
+    figures=plot_aggregates,
+    compared=tuple(" + ".join(present) or "nothing" for present in reversed(EVERY)),
 )

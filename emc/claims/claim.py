@@ -81,6 +81,7 @@ class Claim:
     statements: tuple[Statement, ...]
     figures: Callable[[Evidence, Theme], dict[str, Figure]] | None = None  # beside the learning curves, by name
     limits: tuple[float, float] | None = None  # of the curves' score axis
+    compared: tuple[str, ...] = ()  # arms whose scores are put together over panels, the one in question first
     name: str = ""  # of the file
     about: str = ""  # its docstring
 

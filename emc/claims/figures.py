@@ -75,23 +75,34 @@ def _draw_panel(axes: Axes, samples: Sequence[Sample], looks: dict[str, Look], t
 
 
 def plot_aggregates(evidence: Evidence, theme: Theme = LIGHT) -> dict[str, Figure]:
-    """Interquartile means and performance profiles over the panels that all methods have; none before two methods share two panels."""
-    shared = _shared_panels(evidence)
-    return {"aggregates": plot_iqm_bars(shared, theme), "profiles": plot_profiles(shared, theme)} if shared else {}
+    """Interquartile means and performance profiles over the panels that all methods have; none before two methods share two panels.
+
+    Of a claim that says which arms are compared, these, with as many seeds as a judge wants.
+    """
+    compared = evidence.claim.compared
+    shared = shared_panels(evidence, SEEDS, compared) if compared else shared_panels(evidence)
+    if not shared:
+        return {}
+    looks = _looks(evidence, theme)  # those of the curves
+    return {"aggregates": plot_iqm_bars(shared, theme, looks=looks), "profiles": plot_profiles(shared, theme, looks=looks)}
 
 
 def plot_best(evidence: Evidence, methods: Sequence[str], theme: Theme = LIGHT) -> dict[str, Figure]:
     """On how many panels each of some methods is best; none before two of them share two panels, with as many seeds as a judge wants."""
-    shared = {name: own for name, own in _shared_panels(evidence, SEEDS).items() if name in methods}
+    shared = {name: own for name, own in shared_panels(evidence, SEEDS).items() if name in methods}
     return {"best-on": plot_best_on(shared, theme)} if len(shared) > 1 else {}
 
 
-def _shared_panels(evidence: Evidence, seeds: int = 1) -> dict[str, dict[str, np.ndarray]]:
-    """Scores by method and panel, of panels that all have with so many seeds; none if these, or the methods, are not two at least."""
+def shared_panels(evidence: Evidence, seeds: int = 1, arms: Sequence[str] = ()) -> dict[str, dict[str, np.ndarray]]:
+    """Scores by method and panel, of panels that all have with so many seeds; none if these, or the methods, are not two at least.
+
+    With `arms` named, those are the methods, and what else a panel has does not matter.
+    """
     scores: dict[str, dict[str, np.ndarray]] = {}
-    for title, arms in evidence.samples.items():
-        if all(len(sample.complete) >= seeds for sample in arms.values()):
-            for name, sample in arms.items():
+    for title, own in evidence.samples.items():
+        found = {name: own[name] for name in arms or own if name in own}
+        if len(found) == len(arms or own) and all(len(sample.complete) >= seeds for sample in found.values()):
+            for name, sample in found.items():
                 scores.setdefault(name, {})[title] = sample.finals
     common = {title for own in scores.values() for title in own if all(title in other for other in scores.values())}
     if len(scores) < 2 or len(common) < 2:

@@ -1,8 +1,8 @@
 """How a statement is judged. A judge looks at the evidence and says holds, does not hold, or not enough data, with the numbers behind it.
 
 A method *wins* a panel if the median over seeds of its score at the end is at least `WIN` of what the best possible play scores, and
-*fails* if it is at most `LOSS` on the task's scale: medians are what the paper shows. It takes `SEEDS` complete seeds to judge a method. One
-method is *ahead* of another if chance alone would put it as far ahead in one case of twenty at most (an exact one-sided test over the
+*fails* if it is at most `LOSS` on the task's scale: medians are what the paper shows. It takes `SEEDS` complete seeds to judge a method.
+One method is *ahead* of another if chance alone would put it as far ahead in one case of twenty at most (an exact one-sided test over the
 seeds). Where neither is ahead, few seeds do not decide, and `MANY` contradict.
 """
 

@@ -105,15 +105,24 @@ def _budget(group: Group) -> dict[str, Any]:
 # Figures.
 
 
-def plot_iqm_bars(scores: MethodScores, theme: Theme = LIGHT, samples: int = SAMPLES, names: Sequence[str] = tuple(AGGREGATES)) -> Figure:
-    """Aggregates over all tasks side by side, a row for each method: a bar is the interval, a marker the number itself."""
+def plot_iqm_bars(
+    scores: MethodScores,
+    theme: Theme = LIGHT,
+    samples: int = SAMPLES,
+    names: Sequence[str] = tuple(AGGREGATES),
+    looks: Mapping[str, Look] | None = None,
+) -> Figure:
+    """Aggregates over all tasks side by side, a row for each method: a bar is the interval, a marker the number itself.
+
+    `looks` says how each method is drawn where its name alone would not.
+    """
     same = _same_tasks(scores)
     chosen = {name: lookup("aggregate", name, AGGREGATES) for name in names}
     figure, every_axes = new_figure(1.6 + 2.4 * len(chosen), 1.35 + 0.32 * len(same), 1, len(chosen), theme)
-    looks = _looks([*same], theme)
+    own_looks = [looks[name] for name in same] if looks else _looks([*same], theme)
     for axes, (name, aggregate) in zip(every_axes, chosen.items(), strict=True):
         found = [estimate(own, aggregate, samples, CONFIDENCE) for own in same.values()]
-        _draw_rows(axes, found, looks)
+        _draw_rows(axes, found, own_looks)
         style(axes, theme, name[:1].upper() + name[1:], "", xlabel="lower is better" if name == "optimality gap" else "higher is better")
         _name_rows(axes, [*same] if axes is every_axes[0] else [""] * len(same), theme)
     _share_scale([axes for axes, name in zip(every_axes, chosen, strict=True) if name != "optimality gap"])
@@ -135,21 +144,25 @@ def plot_best_on(scores: MethodScores, theme: Theme = LIGHT, samples: int = SAMP
 
 
 def plot_profiles(
-    scores: MethodScores, theme: Theme = LIGHT, thresholds: Float[np.ndarray, " k"] | None = None, samples: int = SAMPLES
+    scores: MethodScores,
+    theme: Theme = LIGHT,
+    thresholds: Float[np.ndarray, " k"] | None = None,
+    samples: int = SAMPLES,
+    looks: Mapping[str, Look] | None = None,
 ) -> Figure:
-    """For every score the share of runs above it, over all tasks; a line that lies higher everywhere is better."""
+    """For every score the share of runs above it, over all tasks; a line that lies higher everywhere is better. `looks` as above."""
     same = _same_tasks(scores)
     at = thresholds_of(same) if thresholds is None else thresholds
     columns = max(1, min(3, len(same), 84 // (10 + max(len(cut(label)) for label in same))))
     figure, (axes,) = new_figure(8.0, 4.4 + 0.22 * -(-len(same) // columns), 1, 1, theme)
-    looks = _looks([*same], theme)
+    own_looks = [looks[name] for name in same] if looks else _looks([*same], theme)
     lines: list[Line2D] = []
-    for (label, own), look in zip(same.items(), looks, strict=True):
+    for (label, own), look in zip(same.items(), own_looks, strict=True):
         value, low, high = estimate_profile(own, at, samples, CONFIDENCE)
         axes.fill_between(at, low, high, color=look.colour, alpha=0.12, linewidth=0, step="post")
         drawn: Any = {"color": look.colour, "linestyle": look.dashes, "linewidth": 1.8, "drawstyle": "steps-post"}
         lines += axes.plot(at, value, label=literal(cut(label)), **drawn)
-    mark(lines, looks)
+    mark(lines, own_looks)
     style(axes, theme, "Performance profiles", "share of runs that score more", xlabel="score")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_ylim(-0.03, 1.03)

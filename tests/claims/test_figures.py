@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emc.claims import Arm, Claim, Evidence, Panel, Sample, evidence
-from emc.claims.figures import MOST_POINTS, plot_aggregates, plot_best, plot_memory, plot_panels
+from emc.claims.figures import MOST_POINTS, plot_aggregates, plot_best, plot_memory, plot_panels, shared_panels
 from emc.configuration import configure
 from emc.report.curves import Curve
 
@@ -73,6 +73,30 @@ def test_what_is_counted_over_panels_waits_for_two_that_every_method_has_finishe
     assert [*plot_aggregates(evidence({}))] == ["aggregates", "profiles"]
     short = evidence({("two", "qmix"): STEPS / 2})
     assert plot_best(short, ("vdn", "qmix")) == plot_aggregates(short) == {}
+
+
+def test_arms_that_are_compared_are_put_together_over_the_panels_that_have_all_of_them_with_enough_seeds() -> None:
+    def scored(title: str, seeds: int, *names: str) -> dict[str, Sample]:
+        panel = Panel(title, tuple(Arm(f"{name} gridworld") for name in names), STEPS, tuple(range(1, seeds + 1)))
+        curves = tuple(Curve(seed, np.array([1.0, STEPS]), np.ones(2), 60) for seed in panel.seeds)
+        return {arm.name: Sample(arm, panel, configure([arm.name, "gridworld"]), curves, {}) for arm in panel.arms}
+
+    samples = {
+        "one": scored("one", 3, "vdn", "qmix", "iql"),
+        "two": scored("two", 5, "iql", "qmix", "vdn"),
+        "no qmix": scored("no qmix", 5, "vdn", "iql"),
+        "few": scored("few", 2, "vdn", "qmix"),
+    }
+    claim = Claim("a claim", "5.1", (), (), (), compared=("vdn", "qmix"))
+    found = Evidence(claim, "small", samples)
+    shared = shared_panels(found, 3, claim.compared)
+    assert {name: {title: len(scores) for title, scores in own.items()} for name, own in shared.items()} == {
+        "vdn": {"one": 3, "two": 5},
+        "qmix": {"one": 3, "two": 5},
+    }
+    rows = [label.get_text() for label in plot_aggregates(found)["aggregates"].axes[0].get_yticklabels()]
+    assert rows == ["vdn", "qmix"]  # the one in question first, and none that is not compared
+    assert shared_panels(found, 4, claim.compared) == shared_panels(found, 3, ("vdn", "qplex")) == {}  # one panel only, and none
 
 
 def test_what_a_memory_did_is_drawn_for_the_methods_that_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
