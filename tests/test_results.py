@@ -6,15 +6,18 @@ import dataclasses
 import hashlib
 import importlib.util
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from emc.claims import evidence, figures
+from emc.claims import Arm, Claim, Evidence, Panel, Sample, evidence, figures
+from emc.configuration import configure
+from emc.report.curves import Curve
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -101,6 +104,66 @@ def verdicts_come_first(results: ModuleType, every: list[Any]) -> None:
     for row in rows:  # every link leads somewhere on the page
         anchor = row[1].partition("(#")[2].rstrip(")")
         assert f'<a id="{anchor}"></a>' in lines
+
+
+def put(panel: Panel, name: str, ends: Sequence[Sequence[float]], beside: Sequence[Curve] = ()) -> Sample:
+    """An arm of a panel, whose seeds have these scores in tests, the last of them at the panel's end."""
+    curves = [Curve(seed, np.linspace(1_000.0, panel.steps, len(values)), np.array(values)) for seed, values in enumerate(ends, 1)]
+    return Sample(Arm("vdn gridworld", name), panel, configure(["vdn", "gridworld"]), tuple(curves), {}, extrinsic=tuple(beside))
+
+
+def ended(panel: Panel, name: str, *ends: float) -> Sample:
+    return put(panel, name, [[end] * 5 for end in ends])
+
+
+def test_arms_are_put_together_over_the_tasks_that_have_all_of_them(results: ModuleType) -> None:
+    """By hand: the middle half of 1, 1, 1, 1, 0.5, 0.5, 0, 0 is 1, 1, 0.5, 0.5; ours are better on one task and tied on the other."""
+    one, two, alone, few = (Panel(title, (), 5_000, (1, 2, 3, 4)) for title in ("one", "two", "alone", "few"))
+    samples = {
+        "one": {"ours": ended(one, "ours", 1.0, 1.0, 1.0, 1.0), "theirs": ended(one, "theirs", 0.0, 0.0, 0.0, 0.0)},
+        "two": {"theirs": ended(two, "theirs", 0.5, 0.0, 0.5, 0.0), "ours": ended(two, "ours", 0.5, 0.5, 0.0, 0.0)},
+        "alone": {"ours": ended(alone, "ours", 0.0, 0.0, 0.0, 0.0)},
+        "few": {"ours": ended(few, "ours", 0.0, 0.0), "theirs": ended(few, "theirs", 1.0, 1.0)},
+    }
+    claim = Claim("a claim", "5.1", (), (), (), compared=("ours", "theirs"))
+    said, table = results._together(Evidence(claim, "small", samples))
+    assert "over the 2 tasks" in said
+    assert said.endswith("one (4), two (4).")
+    head, _, first, second = table.splitlines()
+    assert head == "| method | IQM [95 %] | ours is better [95 %] |"
+    assert first.startswith("| ours | 0.75 [")
+    assert second.startswith("| theirs | 0.00 [0.00, ")
+    assert "] | 0.75 [" in second  # half of 1 and 1/2
+    assert [*results._together(Evidence(claim, "small", {"one": samples["one"]}))] == []
+    assert [*results._together(Evidence(Claim("a claim", "5.1", (), (), ()), "small", samples))] == []
+
+
+def test_times_count_those_who_never_get_there_as_the_last_and_only_complete_seeds(results: ModuleType) -> None:
+    panel = Panel("grid", (), 5_000, (1, 2, 3, 4), best=0.5)  # so that 0.45 and more is won
+    soon, late, never = [0.45] * 5, [0.0, 0.0, 0.45, 0.5, 0.5], [1.0, 0.0, 0.4, 1.0, 1.0]
+    slow = Curve(4, np.array([1_000.0, 2_000.0]), np.zeros(2))
+    phi = [Curve(seed, np.array([5_000.0]), np.array([value])) for seed, value in ((1, 1.0), (4, 0.0))]
+    half = put(panel, "half", [soon, late, never], phi)
+    begun = dataclasses.replace(put(panel, "begun", []), curves=(slow,))
+    samples = {
+        "half": dataclasses.replace(half, curves=(*half.curves, slow)),
+        "two": put(panel, "two", [never, soon, never]),
+        "even": put(panel, "even", [never, late]),
+        "begun": begun,
+    }
+    rows = [*results._scores(Evidence(Claim("a claim", "5.1", (), (), ()), "small", {"grid": samples}))]
+    assert rows[:2] == [
+        "| task | method | seeds | score | φ, greedily | half of the seeds by | first at nine tenths and held, seed by seed |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    assert [row.split(" | ")[4:] for row in rows[2:]] == [
+        ["1.00 [1.00, 1.00] (1 of 3)", "3k", "1k, 3k, never, not by 2k |"],
+        ["–", "not by 5k", "never, 1k, never |"],
+        ["–", "3k", "never, 3k |"],
+        ["–", "–", "not by 2k |"],
+    ]
+    without = results._scores(Evidence(Claim("a claim", "5.1", (), (), ()), "small", {"grid": {"two": samples["two"]}}))
+    assert "φ" not in next(without)
 
 
 def test_of_a_memory_measured_twice_the_longer_counts(results: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
