@@ -197,6 +197,58 @@ def test_without_chance_a_bound_is_between_the_best_return_and_the_optimum(seed:
     assert [remembered(state, place) for place in range(PLACES - 1)] == pytest.approx(value[:-1], abs=0.05)
 
 
+each_pair = (PLACES - 1) * ACTIONS**2
+fixed_worlds = st.tuples(
+    st.lists(st.integers(0, PLACES - 1), min_size=each_pair, max_size=each_pair),
+    st.lists(st.sampled_from([-4.0, -1.0, 0.0, 1.0, 4.0]), min_size=each_pair, max_size=each_pair),
+)
+plays = st.lists(
+    st.tuples(st.integers(0, PLACES - 2), st.lists(st.integers(0, ACTIONS**2 - 1), min_size=LIMIT, max_size=LIMIT)), min_size=1, max_size=25
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(fixed_worlds, plays)
+def test_without_chance_and_cuts_no_bound_is_below_the_best_return_or_above_the_optimum(
+    fixed: tuple[list[int], list[float]], played: list[tuple[int, list[int]]]
+) -> None:
+    after, reward = (np.array(one).reshape(PLACES - 1, ACTIONS**2) for one in fixed)
+    value = np.zeros(PLACES)  # the last place ends the task
+    for _ in range(60):
+        value[:-1] = np.max(reward + GAMMA * value[after], axis=1)
+    bound, best = begin(BOUND), begin(BEST)
+    for place, joints in played:
+        path: list[Move] = []
+        for joint in joints:
+            if place != PLACES - 1:
+                path.append((place, divmod(joint, ACTIONS), float(reward[place, joint])))
+                place = int(after[place, joint])
+        if place != PLACES - 1:
+            continue  # the limit would cut it
+        fresh = episodes([(path, place, True)])
+        bound, best = observe(BOUND, bound, fresh), observe(BEST, best, fresh)
+        for visited in range(PLACES):
+            found, returned = remembered(bound, visited), remembered(best, visited)
+            assert (found is None) == (returned is None)
+            if found is not None:
+                assert returned - 1e-4 <= found <= value[visited] + 1e-4
+
+
+def test_where_a_limit_cuts_an_episode_a_bound_may_exceed_an_optimum_that_is_negative() -> None:
+    """A leads to B for 1, and B ends for -4; A may also end for -1: the best there is at A is -1 (1 - 4 / 2 is no more)."""
+    a, b, end, onwards, out = 0, 1, PLACES - 1, (0, 0), (1, 1)
+    cut = [([(a, onwards, 1.0)], b, False)]
+    known = [([(a, onwards, 1.0), (b, out, -4.0)], end, True), ([(a, out, -1.0)], end, True)]
+    state, best = (observe(memory, begin(memory), episodes(cut)) for memory in (BOUND, BEST))
+    assert remembered(state, a) == remembered(best, a) == 1.0
+    assert remembered(state, b) is None  # where the limit cut it, nothing was seen to follow
+    state = observe(BOUND, state, episodes(known))
+    assert remembered(state, b) == -4.0
+    assert remembered(state, a) == 1.0  # it keeps the highest, as the best return does
+    uncut = observe(BOUND, begin(BOUND), episodes(known))
+    assert [remembered(uncut, place) for place in (a, b)] == [-1.0, -4.0]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_with_chance_a_bound_converges_to_the_optimum_and_the_other_statistics_do_not(seed: int) -> None:
     moves, reward, value = world(seed, chance=True)
