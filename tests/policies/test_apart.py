@@ -71,7 +71,8 @@ def test_iota_learns_the_bonus_on_its_scale_with_next_actions_of_the_episodes_ow
         lanes = laid(BATCH, 2, POLICY)
         padded = jnp.asarray(np.pad(BONUS, ((0, 1), (0, 1))), jnp.float32)
         bonus = jnp.where(lanes.played, padded[jnp.minimum(lanes.episode, 3), lanes.time], 0.0)
-        return POLICY.learn(state, lanes, Found(phi, bonus, jnp.ones_like(bonus)[..., None] * lanes.time[..., None]), GAMMA, jnp.int32(0))
+        target = lanes.time[..., None] * jnp.asarray([1.0, 3.0])  # of two, whose mean is twice the time
+        return POLICY.learn(state, lanes, Found(phi, bonus, target), GAMMA, jnp.int32(0))
 
     after, report = learn(state, phi)
     q_phi, q, q_target = (agent_values(to_torch(net), BATCH) for net in (phi, state.values.online.policy, state.values.target.policy))
@@ -94,8 +95,34 @@ def test_iota_learns_the_bonus_on_its_scale_with_next_actions_of_the_episodes_ow
     assert float(report["apart_td_error"]) == pytest.approx(np.mean(np.abs(errors)), rel=1e-4)
     assert float(report["apart_loss"]) == pytest.approx(np.mean(np.square(errors)), rel=1e-4)
     assert bool(after.rewarded)  # this batch has rewards
+    # Episodes of four, two and three steps have the times 0 1 2 3, 0 1, 0 1 2: of twice these the mean is 20/9 and of the squares 80/9.
     assert float(after.target.mass) == pytest.approx(0.99 * 1.0 + 0.01)
+    assert float(after.target.mean) == pytest.approx(0.99 * 0.5 + 0.01 * 20 / 9, rel=1e-5)
+    assert float(after.target.square) == pytest.approx(0.99 * 4.25 + 0.01 * 80 / 9, rel=1e-5)
+    assert float(after.value_scale) == pytest.approx(np.sqrt(4.2963889 - 0.5172222**2), rel=1e-5)
     assert after.values.updates == 1
+
+
+def test_phi_has_no_scale_until_a_reward_was_seen_and_keeps_it_from_then_on() -> None:
+    phi = filled(lambda key: POLICY.init_net(key, SPEC), 3)
+
+    @quick
+    def learn(state: ApartState, paid: Any, beside: Any) -> ApartState:
+        lanes = laid(BATCH, 2, POLICY)
+        lanes = dataclasses.replace(lanes, reward=jnp.where(lanes.played, paid * lanes.reward, beside))
+        found = Found(phi, jnp.zeros_like(lanes.reward), jnp.ones_like(lanes.reward)[..., None] * lanes.time[..., None])
+        return POLICY.learn(state, lanes, found, GAMMA, jnp.int32(0))[0]
+
+    nothing, something = jnp.float32(0.0), jnp.float32(1.0)
+    state = start(rewarded=False)
+    for beside in (nothing, something):  # what stands where nobody plays is no reward
+        state = learn(state, nothing, beside)
+        assert not bool(state.rewarded)
+        assert float(state.value_scale) == 1.0
+    for paid in (something, nothing):
+        state = learn(state, paid, nothing)
+        assert bool(state.rewarded)
+        assert float(state.value_scale) == float(state.target.deviation)
 
 
 def test_an_episode_is_played_by_the_mixture_of_its_arm() -> None:
@@ -157,6 +184,34 @@ def test_after_its_steps_of_exploring_every_episode_only_earns() -> None:
         earning, arms = arms_after(start(), jnp.int32(env_steps))
         assert bool(earning) == over
         assert set(np.asarray(arms).tolist()) == ({1} if over else {0, 1, 2})
+
+
+def test_the_learner_tells_the_policy_how_many_steps_were_played() -> None:
+    policy = dataclasses.replace(POLICY, explore_steps=100)
+    method = dataclasses.replace(METHODS["emc-apart-vdn"].method, policy=policy, curiosity=ValueCuriosity(own_values=False))
+    learner = learning.init_learner(method, SPEC, jax.random.key(0))
+    update = quick(lambda learner, env_steps: learning.update(method, learner, BATCH, env_steps)[0].policy.earning)
+    assert [bool(update(learner, jnp.int32(steps))) for steps in (99, 100)] == [False, True]
+
+
+def test_seeds_side_by_side_explore_until_their_own_steps_are_over_and_then_only_earn() -> None:
+    env, explore_steps, iterations = Gridworld(rows=5, columns=6, episode_limit=30), 300, 20
+    policy = Apart(hidden=8, weights=(3.0, 0.0, 0.5), explore_steps=explore_steps)
+    method = dataclasses.replace(make_method("emc-apart-vdn"), policy=policy, batch_episodes=2, replay_episodes=4)
+    program = Program(method, Budget(test_episodes=2), env, (1, 4))
+    state = program.init()
+    over, played, steps = np.zeros(2, bool), {False: set[int](), True: set[int]()}, []
+    for iteration in range(iterations):
+        state = program.advance(state, iteration, 1)
+        own: ApartState = as_numpy(state.learner.policy)
+        for seed in range(2):
+            played[bool(over[seed])].add(int(own.arms.arm[seed, (own.arms.added[seed] - 1) % policy.window]))
+        steps.append(np.asarray(state.env_steps))
+        np.testing.assert_array_equal(own.earning, steps[-1] >= explore_steps)
+        over = own.earning
+    assert np.all(over)
+    assert played == {False: {0, 1, 2}, True: {1}}  # the smallest weight is not the first
+    assert any((one >= explore_steps) != (other >= explore_steps) for one, other in steps)  # one seed got there before the other
 
 
 def test_more_fresh_episodes_than_the_window_holds_leave_the_last_of_them() -> None:
