@@ -6,11 +6,11 @@ speak of. A second value function (iota, summed over agents) learns from the bon
     a_i = argmax_a Q_i^phi / s_E + beta Q_i^iota,
 
 with epsilon on top. The bonus is divided by the running deviation of its discounted sum, phi by that of its targets (s_E; 1 until a reward
-was seen), so that the two are on one scale whatever the rewards are. `beta` is drawn anew for each episode, from all of `weights` alike:
-whatever exploring earns, no punishment can switch it off, and phi is never bent by it. With `blindly` below 1 the rest of the episodes have
-the weight whose last episodes earned most; where all that is found at first is punishment, that is the one that discovers nothing. After
-`explore_steps` all of them have the smallest, 0, and only earn: phi is then fitted to what its own play meets, which counts where chance
-decides.
+was seen), so that the mixture is the same in every unit of rewards. How phi learns is not: its steps are of a fixed size, and what is new
+has a priority in the unit of squared errors. `beta` is drawn anew for each episode, from all of `weights` alike: whatever exploring earns,
+no punishment can switch it off, and phi is never bent by it. With `blindly` below 1 the rest of the episodes have the weight whose last
+episodes earned most; where all that is found at first is punishment, that is the one that discovers nothing. After `explore_steps` all of
+them have the smallest, 0, and only earn: phi is then fitted to what its own play meets, which counts where chance decides.
 
 iota's next actions are those of the episode's own mixture: it values exploring as it was done.
 """
