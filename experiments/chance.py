@@ -20,7 +20,7 @@ EARLIER = "--policy.weights 0 0.25 1 4"
 JUDGED = f"{EARLIER} --policy.blindly 0.5"
 LONGER = "ξ = 0.5, 1M steps"
 EARNING = "ξ = 0.5, then earning"
-SOONER = "ξ = 0.3, the bonus apart, 200k steps"
+SOONER = "ξ = 0.3, apart, 200k"
 LENGTH = 505_000  # the paper's on this task
 
 
