@@ -96,6 +96,13 @@ def test_speeds_that_are_named_are_those_that_were_measured() -> None:
     assert f"| share of SGEMM, on played moments | {' | '.join(shares)} |" in page
 
 
+RENAMED = {  # what the README says of a method, and its task and name on the page of results
+    "emc-apart-vdn: no curiosity weight to set": "gridworld, p = 2 | apart",
+    "emc-apart-vdn: exploring ends at 300k": "ξ = 0.5, then earning | apart",
+    "emc-vdn: as released": "ξ = 0.5 | no memory",
+}
+
+
 def test_the_readme_has_measured_numbers_only() -> None:
     readme = (ROOT / "README.md").read_text()
     kept = (ROOT / "docs" / "results.md").read_text()
@@ -103,6 +110,9 @@ def test_the_readme_has_measured_numbers_only() -> None:
     assert len(rows) == 10
     for method, seeds, score in rows:
         assert f"| {method} | {seeds} | {score} |" in kept
+    for said, shown in RENAMED.items():
+        (found,) = re.findall(rf"\| {re.escape(said)} \| (\d \| [^|]+) \|", readme)
+        assert f"| {shown} | {found} |" in kept
     speed = (ROOT / "docs" / "speed.md").read_text()
     for number in re.findall(r"\| ([\d,]+(?: to [\d,]+)? steps/s) \| ([\d.]+(?: to [\d.]+)? times)", readme):
         assert all(part in speed for part in number)
