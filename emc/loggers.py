@@ -159,11 +159,12 @@ def make_logger(name: str) -> Logger:
         return lookup("logger", name, LOGGERS)()
     try:
         logger: Any = imported(name)()
+        lacking = [each for each in ("begin", "log", "end") if not callable(getattr(logger, each, None))]
     except UserError:
         raise
     except MISTAKES as error:  # whatever the user's class does wrong
         raise UserError(f"{name} cannot be made ({in_short(error)}): a logger is made without arguments") from error
-    if lacking := [each for each in ("begin", "log", "end") if not callable(getattr(logger, each, None))]:
+    if lacking:
         raise UserError(f"{name} is no logger, it has no {' and no '.join(lacking)}: see emc docs tuning")
     return logger
 

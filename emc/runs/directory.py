@@ -355,10 +355,24 @@ def awaits_first_checkpoint(path: Path, manifest: Mapping[str, Any]) -> bool:
 
 def must_be_outside_runs(path: Path) -> None:
     """Refuse to write something else in the place of a run's own files, which nothing could bring back."""
-    path, own = path.absolute(), {MANIFEST, LOCK, *OWN_FOLDERS, TABLE, *FORMS}
-    inside = [folder for folder in path.parents[:3] if files.is_there(folder / MANIFEST)]
-    if any(path.relative_to(folder).parts[0] in own for folder in inside):
+    try:
+        place = path.parent.resolve() / path.name  # whatever links and dots lead there
+    except RuntimeError as error:  # as Python before 3.13 says it
+        raise RunError(f"{path}: a link on the way there leads to itself. Name another file.") from error
+    own = {MANIFEST, LOCK, *OWN_FOLDERS, TABLE, *FORMS}
+    if any(place.relative_to(folder).parts[0] in own and _is_run(folder) for folder in place.parents):
         raise RunError(f"{path}: is a file of a run, and would be lost. Name another one.")
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder has the manifest of a run, be it damaged."""
+    try:
+        document = files.parsed(files.content_of(folder / MANIFEST, "manifest"))
+    except OSError:
+        return False
+    except ValueError:
+        return True
+    return isinstance(document, dict) and cast(dict[str, Any], document).get("format") == FORMAT
 
 
 def _is_same(one: os.stat_result, other: os.stat_result) -> bool:

@@ -289,6 +289,27 @@ def test_a_page_takes_the_place_of_no_file_of_a_run(command: str, name: str, run
     assert content_of(run) == before
 
 
+def test_no_dots_and_no_links_lead_a_page_to_a_file_of_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "link").symlink_to(newest(run))
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    before = content_of(run)
+    for out in (run / "not there" / ".." / "metrics.jsonl", tmp_path / "link" / "arrays.safetensors", tmp_path / "loop" / "page.html"):
+        with pytest.raises(SystemExit) as stop:
+            main(["export", str(run), "--out", str(out)])
+        assert stop.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "would be lost" in line or "link" in line
+        assert content_of(run) == before
+        assert not (run / "not there").exists()
+
+
+def test_a_manifest_of_something_else_makes_no_run(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "manifest.json").write_text('{"name": "my page"}')
+    main(["export", str(run), "--out", str(tmp_path / "web" / "metrics.csv")])
+    assert (tmp_path / "web" / "metrics.csv").exists()
+
+
 def test_a_run_that_has_had_a_checkpoint_says_so_for_ever(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path, "gridworld", "vdn", {})
     with run:
