@@ -17,6 +17,16 @@ from emc.user_input import in_one_line
 ROOT = Path(__file__).parents[1]
 LONG, DIGITS, MANY = "x" * 5_000, "9" * 5_000, "9" * 20
 TRAIN = ["train", "vdn", "gridworld"]
+
+
+class Touchy:
+    """A logger that cannot even be looked at."""
+
+    @property
+    def log(self) -> None:
+        raise RuntimeError("not now")
+
+
 COMMANDS = {
     "a long run to resume": (["resume", LONG], "File name too long"),
     "a long run to evaluate": (["evaluate", LONG], "File name too long"),
@@ -63,6 +73,7 @@ COMMANDS = {
     "an environment with a line break": (["train", "vdn", "grid\nworld\u2028"], "unknown environment"),
     "a logger that is a function": ([*TRAIN, "--log", "os:system"], "os:system cannot be made"),
     "a logger that is a list": ([*TRAIN, "--log", "builtins:list"], "no logger, it has no begin and no log and no end"),
+    "a logger that cannot be looked at": ([*TRAIN, "--log", f"{__name__}:Touchy"], "Touchy cannot be made (RuntimeError: not now)"),
     "a loss that leaves": ([*TRAIN, "--loss", "sys:exit"], "sys:exit cannot be made: SystemExit"),
     "many workers": (["sweep", "--methods", "vdn", "--envs", "gridworld", "--workers", "9" * 30], "at most 10000"),
     "a zero byte": ([*TRAIN, "--runs", "a\x00b"], "a name has a zero byte in it"),
