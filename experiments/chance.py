@@ -52,7 +52,8 @@ SMALL = (
     panel("ξ = 0.3", 0.3, 5, 200_000, memories(0.3) | apart(0.3)),
     panel("ξ = 0.5", 0.5, 5, LENGTH, memories(0.5) | apart(0.5)),
     panel(EARNING, 0.5, 5, LENGTH, apart(0.5, "--policy.explore-steps 300000")),
-    *(panel(f"ξ = {slip:g}", slip, 3, 200_000, memories(slip)) for slip in (0.1, 0.2)),
+    panel(WHOLE, 0.3, 5, LENGTH, memories(0.3)),
+    *(panel(f"ξ = {slip:g}", slip, 3, 200_000, memories(slip)) for slip in (0.0, 0.1, 0.2)),
     panel("ξ = 0.3, λ = 0.01", 0.3, 3, 200_000, memories(0.3, weight=0.01)),
     panel(LONGER, 0.5, 3, 1_000_000, {APART_JUDGED_BOUND: earlier(0.5)[APART_JUDGED_BOUND]}),
     panel("ξ = 0.3, settings before", 0.3, 3, 200_000, earlier(0.3)),
@@ -62,12 +63,7 @@ CLAIM = Claim(
     title="Gridworld with slips: which memory survives chance",
     section="beyond",
     small=SMALL,
-    paper=(
-        *SMALL,
-        panel(WHOLE, 0.3, 5, LENGTH, memories(0.3)),
-        panel("ξ = 0", 0.0, 3, LENGTH, memories(0.0)),
-        panel("ξ = 0.5, λ = 0.01", 0.5, 3, LENGTH, memories(0.5, weight=0.01)),
-    ),
+    paper=(*SMALL, panel("ξ = 0.5, λ = 0.01", 0.5, 3, LENGTH, memories(0.5, weight=0.01))),
     statements=(
         *(
             Statement(f"{title}: {what}", judge)
