@@ -1,0 +1,1 @@
+"""The parts of the page of results: what `results.py` writes into `docs/results.md`."""
