@@ -69,8 +69,10 @@ class Method:
             check_size(name, vars(self)[name], "choose a smaller or larger one", low=1)
         for name in ("lanes", "block"):
             check_size(name, vars(self)[name], "0 leaves the choice to emc", low=0)
-        if reason := self.loss.refuse(self.mixer) or self.policy.refuse(self.epsilon.restart_at):
+        if reason := self.loss.refuse(self.mixer) or self.policy.refuse(self.epsilon.restart_at) or self.memory.refuse(self.loss):
             raise UserError(reason)
+        if not self.policy.takes_bonus and self.curiosity == NoCuriosity():
+            raise UserError("a policy that keeps the bonus apart has none without curiosity: add --curiosity value, rnd or counts")
         if self.batch_episodes > self.replay_episodes:
             raise UserError(
                 f"batch_episodes={self.batch_episodes} exceeds replay_episodes={self.replay_episodes}: the first update could "
@@ -278,7 +280,7 @@ TUNED_BASIS: dict[str, Any] = {
     )
 }  # what PyMARL2's configurations of VDN, QMIX, QPLEX and weighted QMIX share, QMIX's optimiser and replay among it
 # Ours, for what PyMARL2 does not have: curiosity learns like the policy, and what follows at a rate per gradient step follows eight times
-# as fast, for there are eight times fewer of them per episode (1 - 0.995 ** 8 = 0.039).
+# as fast, for there are eight times fewer of them per episode than on the small tasks (1 - 0.995 ** 8 = 0.039, 1 - 0.99 ** 8 = 0.077).
 TUNED_PHI: dict[str, Any] = {name: TUNED_BASIS[name] for name in ("optimiser", "learning_rate", "gradient_clip", "target_interval")} | {
     "predictor_learning_rate": TUNED_BASIS["learning_rate"],
     "soft_update": 0.04,
@@ -301,10 +303,30 @@ def on_tuned_basis(method: Method, map_name: str = "") -> Method:
         changes["curiosity"] = dataclasses.replace(method.curiosity, loss=loss, **TUNED_PHI)
     if isinstance(method.policy, Apart):
         own = {name: TUNED_PHI[name] for name in ("optimiser", "learning_rate", "gradient_clip", "target_interval")}
-        changes["policy"] = dataclasses.replace(method.policy, **own)
+        changes["policy"] = dataclasses.replace(method.policy, scale_rate=0.077, **own)
     if isinstance(method.curiosity, RND):
         changes["curiosity"] = dataclasses.replace(method.curiosity, learning_rate=TUNED_BASIS["learning_rate"])
     return dataclasses.replace(method, **changes)
+
+
+def with_parts(method: Method, chosen: Mapping[str, Any], preset: str, env_name: str) -> Method:
+    """A method with other parts, which have the constants of its preset where that says something of parts of their kind.
+
+    Beside a policy that keeps the bonus apart, curiosity about values is about the policy's own, as in emc-apart.
+    """
+    method = dataclasses.replace(method, **chosen)
+    curiosity, settled = method.curiosity, dict[str, Any]()
+    if {"policy", "curiosity"} & chosen.keys() and isinstance(curiosity, ValueCuriosity) and isinstance(method.policy, Apart):
+        curiosity = settled["curiosity"] = dataclasses.replace(curiosity, own_values=False)
+    released_for_battles = preset == "starcraft" or (preset == "tuned" and is_battle(env_name))
+    if "curiosity" in chosen and released_for_battles and isinstance(curiosity, ValueCuriosity | RND | Counts):
+        of_the_map, *_ = HARDEST.get(env_name.rpartition("/")[2], (STARCRAFT_WEIGHT,))
+        settled["curiosity"] = dataclasses.replace(curiosity, weight=STARCRAFT_WEIGHT if isinstance(curiosity, Counts) else of_the_map)
+    method = dataclasses.replace(method, **settled)
+    if preset == "tuned":
+        tuned = on_tuned_basis(method, env_name.rpartition("/")[2] if is_battle(env_name) else "")
+        method = dataclasses.replace(method, **{kind: vars(tuned)[kind] for kind in ("policy", "loss", "curiosity") if kind in chosen})
+    return method
 
 
 TUNED: Mapping[str, Entry] = {name: dataclasses.replace(entry, method=on_tuned_basis(entry.method)) for name, entry in METHODS.items()}

@@ -228,6 +228,10 @@ class Memory(Part):
     def loss_weight(self) -> float:
         """Weight lambda of the memory loss (Eq. 8)."""
 
+    def refuse(self, loss: ValueLoss) -> str:
+        """Why it cannot be used beside a loss; empty if it can."""
+        return ""
+
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> PyTree:
         """An empty memory."""

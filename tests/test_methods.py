@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
+from emc.configuration import configure
 from emc.curiosity import RND, Counts, NoCuriosity, ValueCuriosity
 from emc.errors import UserError
 from emc.losses import TD, CentralTD, Qtran, Weighted
@@ -172,7 +173,8 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
 @pytest.mark.parametrize("kind", PARTS)
 def test_every_part_that_can_be_swapped_fits_a_method(kind: str) -> None:
     for part in PARTS[kind].values():
-        assert vars(dataclasses.replace(SHARED, **{kind: part}))[kind] == part
+        fields: dict[str, Any] = {"curiosity": ValueCuriosity(), kind: part}  # which a policy that keeps the bonus apart needs
+        assert vars(dataclasses.replace(SHARED, **fields))[kind] == part
 
 
 @pytest.mark.parametrize(
@@ -299,7 +301,8 @@ def test_the_tuned_preset_puts_every_method_on_one_basis(name: str, env_name: st
     assert method.mixer == METHODS[name].method.mixer
     released = make_method(name, "starcraft", env_name) if env_name not in ("gridworld", "predator-prey", "") else make_method(name)
     phi_rates = {"optimiser": Adam(), "learning_rate": 1e-3, "gradient_clip": 20.0, "target_interval": 25}
-    assert method.policy == (dataclasses.replace(released.policy, **phi_rates) if "apart" in name else released.policy)
+    apart = phi_rates | {"scale_rate": 0.077}
+    assert method.policy == (dataclasses.replace(released.policy, **apart) if "apart" in name else released.policy)
     assert method.memory == released.memory
     assert vars(method.curiosity).get("weight") == vars(released.curiosity).get("weight")
     if isinstance(method.curiosity, ValueCuriosity):
@@ -315,7 +318,59 @@ def test_the_tuned_qmix_is_the_tuned_presets() -> None:
     assert make_method("qmix", "tuned", "6h_vs_8z") == make_method("qmix-tuned", "starcraft", "6h_vs_8z")
 
 
-def test_the_slow_copy_follows_as_fast_per_episode_on_the_tuned_basis() -> None:
-    phi = TUNED["emc-vdn"].method.curiosity
+def test_what_follows_at_a_rate_is_as_fast_per_episode_on_the_tuned_basis() -> None:
+    phi, apart, fewer = TUNED["emc-vdn"].method.curiosity, TUNED["emc-apart-vdn"].method.policy, TUNED_BASIS["episodes_per_update"]
     assert isinstance(phi, ValueCuriosity)
-    assert phi.soft_update == pytest.approx(1 - (1 - ValueCuriosity().soft_update) ** TUNED["emc-vdn"].method.episodes_per_update, rel=0.02)
+    assert isinstance(apart, Apart)
+    assert phi.soft_update == pytest.approx(1 - (1 - ValueCuriosity().soft_update) ** fewer, rel=0.02)
+    assert apart.scale_rate == pytest.approx(1 - (1 - Apart().scale_rate) ** fewer, rel=0.01)
+
+
+@pytest.mark.parametrize("preset", ["released", "starcraft", "tuned"])
+@pytest.mark.parametrize("env_name", ["gridworld", "2s3z", "corridor", "6h_vs_8z"])
+@pytest.mark.parametrize(
+    ("words", "alike", "kind"),
+    [
+        ("qplex --curiosity value", "emc-qplex", "curiosity"),
+        ("qmix --curiosity value", "emc-qmix", "curiosity"),
+        ("qplex --curiosity rnd", "qplex-global", "curiosity"),
+        ("qplex --curiosity counts", "qplex-counts", "curiosity"),
+        ("emc-vdn --policy apart", "emc-apart-vdn", "policy"),
+        ("emc-vdn --policy apart --curiosity rnd", "emc-apart-vdn", "policy"),
+        ("qmix --loss td", "qmix", "loss"),
+    ],
+)
+def test_parts_by_name_have_the_constants_of_the_preset(preset: str, env_name: str, words: str, alike: str, kind: str) -> None:
+    """As the method has them that is made of such parts."""
+    name, *rest = words.split()
+    made = configure([name, env_name, "--preset", preset, *rest]).method
+    assert vars(made)[kind] == vars(make_method(alike, preset, env_name))[kind]
+
+
+def test_curiosity_about_values_beside_a_policy_that_keeps_the_bonus_apart_is_about_the_policys_own() -> None:
+    for words in (
+        "emc-vdn gridworld --policy apart",
+        "vdn gridworld --policy apart --curiosity value",
+        "emc-apart-vdn gridworld --curiosity value",
+    ):
+        curiosity = configure(words.split()).method.curiosity
+        assert isinstance(curiosity, ValueCuriosity)
+        assert not curiosity.own_values
+    own = configure(["emc-apart-vdn", "gridworld", "--curiosity", "value", "--curiosity.own-values"]).method.curiosity
+    assert isinstance(own, ValueCuriosity)
+    assert own.own_values  # if that is what is asked for
+    assert configure(["emc-vdn", "gridworld", "--curiosity", "value"]).method == make_method("emc-vdn")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("vdn gridworld --policy apart", "add --curiosity value"),
+        ("emc-apart-vdn gridworld --curiosity none", "add --curiosity value"),
+        ("qtran gridworld --memory emu", "use --loss td"),
+        ("ow-qmix gridworld --memory emu", "use --loss td"),
+    ],
+)
+def test_parts_that_do_not_go_together_are_refused(words: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        configure(words.split())

@@ -32,6 +32,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from emc.errors import UserError
 from emc.lanes import Lanes, along
+from emc.losses import TD
 from emc.memory import index
 from emc.memory.statistics import (
     Bounds,
@@ -45,7 +46,7 @@ from emc.memory.statistics import (
     write_means,
     write_wins,
 )
-from emc.parts import Memory, Metrics, Prospect, Recollection
+from emc.parts import Memory, Metrics, Prospect, Recollection, ValueLoss
 from emc.types import EnvSpec, Episodes
 from emc.user_input import check_number, check_size, lookup
 
@@ -93,6 +94,11 @@ class EpisodicMemory(Memory):
     @property
     def loss_weight(self) -> float:
         return self.weight
+
+    def refuse(self, loss: ValueLoss) -> str:
+        """EMU's incentive is measured against the value that a target takes over: the agents' mixed one in a TD loss alone."""
+        refused = self.incentive and not isinstance(loss, TD)
+        return "memory.incentive is for a plain TD loss, whose targets are the mixed values of the agents: use --loss td" * refused
 
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> Remembered:
         # The projection follows the run's seed; the released code draws the same one in all runs.

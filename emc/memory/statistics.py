@@ -11,10 +11,13 @@ state and joint action a value q, and of the state H(s) = max(max_u [q(s, u) - c
     the pair becomes the state's champion if its bound q - c sigma / sqrt(n) exceeds the champion's, which is renewed when it is played
 
 Without chance sigma is 0: H is at least the best return, and equal to it where episodes never cross; it is no more than the optimum where
-tasks end episodes. What follows a limit that is not part of the task counts as nothing while it is not known, so of an episode that was cut
-both H and the best return may exceed an optimum that is negative from there. With chance every q of a pair that recurs converges
-(Robbins-Monro steps), and H to the optimum where every pair recurs. The floor keeps pessimism from feeding on itself: without it a bound
-that enters the W of its predecessors widens their spread, and so all bounds.
+tasks end episodes. That holds where states tell that they are the last. A limit that is part of the task ends it in states that go on
+otherwise: ending there is no joint action, so its 0 counts with the mean alone, and H may be below a best return that is negative
+elsewhere. And it holds while there is room: a state or a pair that was evicted and comes back looks like chance. What follows a limit that
+is not part of the task counts as nothing while it is not known, so of an episode that was cut both H and the best return may exceed an
+optimum that is negative from there. With chance every q of a pair that recurs converges (Robbins-Monro steps), and H to the optimum where
+every pair recurs. The floor keeps pessimism from feeding on itself: without it a bound that enters the W of its predecessors widens their
+spread, and so all bounds.
 """
 
 from __future__ import annotations

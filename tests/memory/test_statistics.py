@@ -234,6 +234,18 @@ def test_without_chance_and_cuts_no_bound_is_below_the_best_return_or_above_the_
                 assert returned - 1e-4 <= found <= value[visited] + 1e-4
 
 
+def test_where_a_limit_ends_the_task_in_a_place_that_goes_on_otherwise_a_bound_may_be_below_the_best_return() -> None:
+    """A leads to B and B to A, for -1 each, and there the task ends: the best return from A is 0, that of ending there.
+
+    To the bound the end is no action: it counts with the mean of A's returns, 0 and -1.5, and A's action is worth -1.5.
+    """
+    a, b, onwards = 0, 1, (0, 0)
+    ended = episodes([([(a, onwards, -1.0), (b, onwards, -1.0)], a, True)])
+    bound, best = (observe(memory, begin(memory), ended) for memory in (BOUND, BEST))
+    assert [remembered(best, place) for place in (a, b)] == [0.0, -1.0]
+    assert [remembered(bound, place) for place in (a, b)] == [-0.75, -1.0]
+
+
 def test_where_a_limit_cuts_an_episode_a_bound_may_exceed_an_optimum_that_is_negative() -> None:
     """A leads to B for 1, and B ends for -4; A may also end for -1: the best there is at A is -1 (1 - 4 / 2 is no more)."""
     a, b, end, onwards, out = 0, 1, PLACES - 1, (0, 0), (1, 1)

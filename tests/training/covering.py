@@ -37,8 +37,8 @@ def _alike(value: Any) -> object:
 # Of the second of each pair nothing is special but what `together` takes.
 PAIRS = {
     "iql": "emc-dec",
-    "qmix-tuned": "emc-cen",
-    "qtran": "qplex-emu",
+    "qmix-tuned": "qplex-emu",
+    "qtran": "emc-cen",
     "cw-qmix": "emc-ind",
     "ow-qmix": "qplex-local",
     "maven": "qplex-counts",

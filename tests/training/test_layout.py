@@ -28,7 +28,7 @@ LAYOUTS = {"few lanes": (3, 16, 0), "one lane, small blocks, and more padding": 
 ALSO = {"a lane for each, all of them in one block": (7, 128, 0)}  # as on an accelerator, for what has most parts
 MOST = {"rode with qplex-global", "emc-qplex, starcraft"}
 FIRST = {
-    "qtran with qplex-emu",
+    "qtran with emc-cen",
     "maven with qplex-counts",
     "rode with qplex-global",
     "emc-qplex, starcraft",
