@@ -30,7 +30,9 @@ CLAIM = Claim(
     statements=(
         *(
             Statement(
-                f"{name}: λ = 0.01 and 0.1 are no worse than 0.001 and 0.5", all_of(*(comparable(name, middle, *ENDS) for middle in MIDDLE))
+                f"{name}: λ = 0.01 and 0.1 are no worse than 0.001 and 0.5",
+                all_of(*(comparable(name, middle, *ENDS) for middle in MIDDLE)),
+                beyond=name not in MAPS,
             )
             for name in ("3m", *MAPS)
         ),

@@ -24,7 +24,7 @@ CLAIM = Claim(
     paper=PANELS,
     statements=(
         Statement("MAVEN finds the better branch", wins("epsilon to 0.05", "maven")),
-        Statement("QMIX does not", fails("epsilon to 0.05", "qmix", bar=0.8)),
+        Statement("QMIX does not find the better branch", fails("epsilon to 0.05", "qmix", bar=0.8)),
         Statement("MAVEN is ahead of QMIX", ahead("epsilon to 0.05", "maven", "qmix", "qmix, maven's constants")),
         Statement("With epsilon to 0 MAVEN is ahead of QMIX", ahead("epsilon to 0", "maven", "qmix")),
     ),

@@ -134,12 +134,14 @@ CLAIM = Claim(
             for title in (TASKS | MORE)
         ),
         *(
-            Statement(f"{title}: nor is one better along the way", not_behind(title, "apart", *CURIOUS, measure=along_the_way))
+            Statement(
+                f"{title}: no weight set by hand is better along the way", not_behind(title, "apart", *CURIOUS, measure=along_the_way)
+            )
             for title in (TASKS | MORE)
         ),
         *(Statement(f"{title}: the one setting solves it", wins(title, "apart")) for title in (TASKS | MORE | SCALED)),
         *(
-            Statement(f"{title}: it is ahead of no curiosity", ahead(title, "apart", "no curiosity", measure=along_the_way))
+            Statement(f"{title}: the one setting is ahead of no curiosity", ahead(title, "apart", "no curiosity", measure=along_the_way))
             for title in (TASKS | MORE)
         ),
         Statement(

@@ -22,8 +22,8 @@ from emc.sweeps.jobs import Survey
 from results_page.memory_errors import draw_memory_errors, memory_error_section
 from results_page.overview import at_a_glance
 from results_page.pictures import FRONT_CLAIM, draw, draw_front
-from results_page.places import FIGURES, PAGE, RESULTS
-from results_page.sections import section
+from results_page.places import FIGURES, PAGE, RESULTS, SOURCES
+from results_page.sections import section, sources
 from results_page.tables import matrix_games, scripted_battles
 
 KEPT = ("manifest.json", "metrics.jsonl", "maps.jsonl", "speed.jsonl")
@@ -82,7 +82,8 @@ if __name__ == "__main__":
                 if evidence.claim.name == FRONT_CLAIM:
                     draw_front(evidence)
             draw_memory_errors()
-            with written_whole(PAGE) as beside:
-                beside.write_text(page(found))
+            for path, text in ((PAGE, page(found)), (SOURCES, sources(found))):
+                with written_whole(path) as beside:
+                    beside.write_text(text)
         case _:
             raise SystemExit(__doc__)

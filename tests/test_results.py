@@ -20,7 +20,7 @@ from emc.claims.reproduction import figures_of, verdicts_of
 from emc.configuration import configure
 from emc.report.curves import Curve
 from results_page import memory_errors, overview, pictures, sections
-from results_page.places import FIGURES, PAGE, RESULTS
+from results_page.places import FIGURES, PAGE, RESULTS, SOURCES
 from results_page.tables import GAMES
 
 
@@ -65,6 +65,7 @@ def test_page_and_data_agree() -> None:
 
 def page_is_of(every: list[Any]) -> None:
     assert results.page(every).splitlines() == PAGE.read_text().splitlines()
+    assert sections.sources(every) == SOURCES.read_text()
     shown = set[str]()
     for found in every:
         for name in ONCE["figures_of"](found):
@@ -94,20 +95,26 @@ def every_kept_run_belongs_to_some_claim() -> None:
 
 
 def verdicts_come_first(every: list[Any]) -> None:
-    head, table, _ = overview.at_a_glance(every)
-    kinds = [verdict.kind for found in every for _, verdict in ONCE["verdicts_of"](found)]
-    holds, fails, unknown = (kinds.count(kind) for kind in VerdictKind)
-    assert f"Of {len(kinds)} statements {holds} hold, {fails} do not, and {unknown} cannot be judged yet." in head
-    rows = [row.split(" | ") for row in table.splitlines()[2:]]
-    assert [sum(row[0].endswith(sign) for row in rows) for sign in ("✔ holds", "✘ does not hold")] == [holds, fails]
-    open_ones = [row[2] for row in rows if row[0].endswith("? unknown")]
-    assert sum(int(words.split()[0]) for words in open_ones) == unknown
-    assert max(len(cell) for row in rows for cell in row) < 120
+    head, papers, _, ours, _ = overview.at_a_glance(every)
     lines = PAGE.read_text().splitlines()
     assert all(len(line) < 400 for line in lines if line.startswith("|"))
-    for row in rows:  # every link leads somewhere on the page
-        anchor = row[1].partition("(#")[2].rstrip(")")
-        assert f'<a id="{anchor}"></a>' in lines
+    for table, what, of_paper in ((papers, "statements of the paper", True), (ours, "more that it leaves open", False)):
+        kinds = [
+            verdict.kind
+            for found in every
+            for statement, (_, verdict) in zip(found.claim.statements, ONCE["verdicts_of"](found), strict=True)
+            if (found.claim.section != "beyond" and not statement.beyond) is of_paper
+        ]
+        holds, fails, unknown = (kinds.count(kind) for kind in VerdictKind)
+        assert f"Of {len(kinds)} {what} {holds} hold, {fails} do not, and {unknown} cannot be judged yet." in head
+        rows = [row.split(" | ") for row in table.splitlines()[2:]]
+        assert [sum(row[0].endswith(sign) for row in rows) for sign in ("✔ holds", "✘ does not hold")] == [holds, fails]
+        open_ones = [row[2] for row in rows if row[0].endswith("? unknown")]
+        assert sum(int(words.split()[0]) for words in open_ones) == unknown
+        assert max(len(cell) for row in rows for cell in row) < 120
+        for row in rows:  # every link leads somewhere on the page
+            anchor = row[1].partition("(#")[2].rstrip(")")
+            assert f'<a id="{anchor}"></a>' in lines
 
 
 def put(panel: Panel, name: str, ends: Sequence[Sequence[float]], beside: Sequence[Curve] = ()) -> Sample:
@@ -157,14 +164,14 @@ def test_times_count_those_who_never_get_there_as_the_last_and_only_complete_see
     }
     rows = [*sections._scores(Evidence(Claim("a claim", "5.1", (), (), ()), "small", {"grid": samples}))]
     assert rows[:2] == [
-        "| task | method | seeds | score | φ, greedily | half of the seeds by | first at nine tenths and held, seed by seed |",
-        "|---|---|---|---|---|---|---|",
+        f"| task | method | seeds | score | {sections.WON} | φ, greedily | half of the seeds by | {sections.FIRST} |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     assert [row.split(" | ")[4:] for row in rows[2:]] == [
-        ["1.00 [1.00, 1.00] (1 of 3)", "3k", "1k, 3k, never, not by 2k |"],
-        ["–", "not by 5k", "never, 1k, never |"],
-        ["–", "3k", "never, 3k |"],
-        ["–", "–", "not by 2k |"],
+        ["2 of 3", "1.00 [1.00, 1.00] (1 of 3)", "3k", "1k, 3k, never, not by 2k |"],
+        ["3 of 3", "–", "not by 5k", "never, 1k, never |"],
+        ["1 of 2", "–", "3k", "never, 3k |"],
+        ["–", "–", "–", "not by 2k |"],
     ]
     without = sections._scores(Evidence(Claim("a claim", "5.1", (), (), ()), "small", {"grid": {"two": samples["two"]}}))
     assert "φ" not in next(without)

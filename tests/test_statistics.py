@@ -16,8 +16,11 @@ import pytest
 import scipy  # its statistics are imported when they are asked for
 
 from emc import statistics as s
+from emc.configuration import configure
 from emc.envs import TASKS
+from emc.envs.registry import task as task_of
 from emc.errors import UserError
+from emc.report.ceilings import on_scale
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "rliable.json").read_text())  # made by rliable_numbers.py beside it
 THEIR_NAMES = {"mean": s.mean, "median": s.median, "iqm": s.iqm, "optimality_gap": s.optimality_gap}
@@ -373,4 +376,19 @@ def test_every_task_brings_its_own_scale() -> None:
         low, high = task.scale
         assert high > low
         assert (low, high) == (0.0, 1.0) or not task.make().spec.winnable
-    assert TASKS["predator-prey"].score(30.0) == 0.75
+
+
+@pytest.mark.parametrize(
+    ("words", "earned", "score"),
+    [
+        ("vdn predator-prey", 30.0, 0.75),
+        ("vdn predator-prey --env.n-agents 4", 20.0, 1.0),  # two pairs, ten each
+        ("qplex penalty", 225.0, 0.9),
+        ("qplex penalty --env.episode-limit 10", 100.0, 1.0),  # ten a step
+        ("vdn gridworld --env.slip 0.5", 0.93, 0.93),  # a win rate is what it is
+    ],
+)
+def test_returns_are_scaled_by_the_best_play_of_the_task_as_its_fields_make_it(words: str, earned: float, score: float) -> None:
+    config = configure(words.split())
+    assert on_scale(task_of(config.env_name), config, earned) == pytest.approx(score)
+    assert on_scale(task_of(config.env_name), None, 0.0) == 0.0

@@ -68,6 +68,7 @@ class Statement:
 
     text: str
     judge: Callable[[Evidence], Verdict]
+    beyond: bool = False  # asked by this package in a claim of the paper's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Claim:
     """What to run for a claim of the paper, at two budgets, and what to conclude."""
 
     title: str
-    section: str  # of the paper: 5.1 and so on, "appendix", or "beyond" for questions that it leaves open
+    section: str  # of the paper: 5.1 and so on, "appendix", or `BEYOND` for questions that it leaves open
     small: tuple[Panel, ...]  # an evening on a machine with two cores
     paper: tuple[Panel, ...]  # what the paper did
     statements: tuple[Statement, ...]
@@ -85,9 +86,14 @@ class Claim:
     name: str = ""  # of the file
     about: str = ""  # its docstring
 
+    def papers(self, statement: Statement) -> bool:
+        """Whether a statement is one that the paper makes."""
+        return self.section != BEYOND and not statement.beyond
+
     def panels(self, budget: str) -> tuple[Panel, ...]:
         """What one of the budgets runs."""
         return self.paper if budget == "paper" else self.small
 
 
 BUDGETS = ("small", "paper")
+BEYOND = "beyond"

@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Float
 
 from emc.claims.claim import Arm, Claim, Panel
-from emc.envs.registry import Task, task
+from emc.envs.registry import task
 from emc.errors import UserError
+from emc.report.ceilings import on_scale
 from emc.report.curves import Curve, read_lines, scores, tracks, until
 from emc.report.heatmaps import read_maps
 from emc.runs.config import RunConfig
@@ -44,10 +45,9 @@ class Sample:
         """The method, which decides the colour."""
         return self.config.method_name
 
-    @property
-    def task(self) -> Task:
-        """The task, which decides the scale."""
-        return task(self.config.env_name)
+    def scaled(self, score: float) -> float:
+        """A win rate, or a return where nothing is won, on the scale of the task."""
+        return on_scale(task(self.config.env_name), self.config, score)
 
     @property
     def complete(self) -> tuple[Curve, ...]:
@@ -57,13 +57,13 @@ class Sample:
     @property
     def finals(self) -> Float[np.ndarray, " seeds"]:
         """The score of each complete seed at the panel's end, on the task's scale."""
-        return np.array([self.task.score(final(curve.values.tolist())) for curve in self.complete])
+        return np.array([self.scaled(final(curve.values.tolist())) for curve in self.complete])
 
     @property
     def extrinsic_finals(self) -> Float[np.ndarray, " seeds"]:
         """What phi scores greedily at the panel's end, of those complete seeds where it was tested; as `finals`."""
         complete = {curve.seed for curve in self.complete}
-        return np.array([self.task.score(final(curve.values.tolist())) for curve in self.extrinsic if curve.seed in complete])
+        return np.array([self.scaled(final(curve.values.tolist())) for curve in self.extrinsic if curve.seed in complete])
 
     def snapshots(self) -> list[dict[str, Any]]:
         """Heat maps of the panel's seeds and steps."""

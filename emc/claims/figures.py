@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +28,28 @@ MOST_POINTS = 60  # of a line: where there are more tests, each point is the mea
 MOST_VARIANTS = 2  # of a method in one figure that dashes can tell apart
 
 
-def plot_panels(evidence: Evidence, theme: Theme = LIGHT) -> Figure:
+def plot_curves(evidence: Evidence, theme: Theme = LIGHT) -> dict[str, Figure]:
+    """The learning curves; panels that share no arm with those before them make a figure with a legend of its own."""
+    looks = _looks(evidence, theme)
+    groups = [dataclasses.replace(evidence, samples=samples) for samples in _sharing_arms(evidence.samples)]
+    return {f"curves-{n}" if n > 1 else "curves": plot_panels(group, theme, looks) for n, group in enumerate(groups, 1)}
+
+
+def _sharing_arms(samples: Mapping[str, Mapping[str, Sample]]) -> list[dict[str, Mapping[str, Sample]]]:
+    """The panels that have been begun, in groups between which no arm is shared, both in the claim's order."""
+    begun = {title: arms for title, arms in samples.items() if any(sample.curves for sample in arms.values())}
+    groups: list[set[str]] = []
+    for title, arms in begun.items():
+        near = [group for group in groups if any(arms.keys() & begun[other].keys() for other in group)]
+        groups = [group for group in groups if group not in near] + [{title}.union(*near)]
+    inside = [{title: begun[title] for title in begun if title in group} for group in groups]
+    return sorted(inside, key=lambda group: [*begun].index(next(iter(group))))
+
+
+def plot_panels(evidence: Evidence, theme: Theme = LIGHT, looks: Mapping[str, Look] | None = None) -> Figure:
     """Median and middle half over seeds of every method, one panel per task that has any; a line is pale where some seeds ended.
 
-    Of many tests each seed's running mean is drawn, and the axis says over how many.
+    Of many tests each seed's running mean is drawn, and the axis says over how many. `looks` are those that arms have in other figures.
     """
     panels = [(title, [*arms.values()]) for title, arms in evidence.samples.items() if any(sample.curves for sample in arms.values())]
     columns = min(MOST_COLUMNS, len(panels))
@@ -39,7 +58,7 @@ def plot_panels(evidence: Evidence, theme: Theme = LIGHT) -> Figure:
     width = max(4.0 * columns, 7.0)
     across = max(1, min(len(names), int(width / (0.7 + 0.085 * max(map(len, names))))))
     figure, every_axes = new_figure(width, 2.9 * rows + 0.25 * -(-len(names) // across), rows, columns, theme)
-    looks = _looks(evidence, theme)
+    looks = _looks(evidence, theme) if looks is None else looks
     for axes, (title, samples) in zip(every_axes, panels, strict=False):
         _draw_panel(axes, samples, looks, theme, title)
         if evidence.claim.limits is not None:
@@ -59,7 +78,7 @@ def _looks(evidence: Evidence, theme: Theme) -> dict[str, Look]:
     return dict(zip(methods, looks_of(names, theme), strict=True))
 
 
-def _draw_panel(axes: Axes, samples: Sequence[Sample], looks: dict[str, Look], theme: Theme, title: str) -> None:
+def _draw_panel(axes: Axes, samples: Sequence[Sample], looks: Mapping[str, Look], theme: Theme, title: str) -> None:
     drawn = [sample for sample in samples if sample.curves]
     own = [looks[sample.arm.name] for sample in drawn]
     window = -(-max(len(curve.steps) for sample in drawn for curve in sample.curves) // MOST_POINTS)

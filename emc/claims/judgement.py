@@ -3,7 +3,8 @@
 A method *wins* a panel if the median over seeds of its score at the end is at least `WIN` of what the best possible play scores, and
 *fails* if it is at most `LOSS` on the task's scale: medians are what the paper shows. It takes `SEEDS` complete seeds to judge a method.
 One method is *ahead* of another if chance alone would put it as far ahead in one case of twenty at most (an exact one-sided test over the
-seeds). Where neither is ahead, few seeds do not decide, and `MANY` contradict.
+seeds). Where neither is ahead, few seeds do not decide, and `MANY` contradict. That one is *as good as* others, or that none is better,
+takes `FAIR` seeds, with which the contrary could have been seen.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ def sooner(sample: Sample) -> Float[np.ndarray, " seeds"]:
 
 def held_from(sample: Sample, curves: Sequence[Curve]) -> list[float]:
     """The step from which each of a sample's curves is at nine tenths of the best possible play and holds it; infinite if never."""
-    score, bar = sample.task.score, bar_of(sample.panel)
-    return [steps_to(curve.steps.tolist(), [score(value) for value in curve.values], bar) for curve in curves]
+    bar = bar_of(sample.panel)
+    return [steps_to(curve.steps.tolist(), [sample.scaled(value) for value in curve.values], bar) for curve in curves]
 
 
 def along_the_way(sample: Sample) -> Float[np.ndarray, " seeds"]:
     """The mean score over all steps: sample efficiency and final level in one."""
-    return np.array([sample.task.score(area(curve.steps.tolist(), curve.values.tolist(), sample.panel.steps)) for curve in sample.complete])
+    return np.array([sample.scaled(area(curve.steps.tolist(), curve.values.tolist(), sample.panel.steps)) for curve in sample.complete])
 
 
 def ahead(panel: str, ours: str, *theirs: str, measure: Measure = at_the_end) -> Judge:
@@ -125,19 +126,32 @@ def _middle(values: Sequence[float], measure: Measure) -> str:
 
 
 def comparable(panel: str, ours: str, *theirs: str, within: float = 0.1) -> Judge:
-    """A method's median is no further below the best of some others than this; where all of them fail there is nothing to compare."""
+    """A method's median is no further below the best of some others than this; it takes `FAIR` seeds of each to say so.
+
+    That it is further below takes `MANY` seeds, or one of those others that is ahead. Where all of them fail there is nothing to compare.
+    """
 
     def judge(evidence: Evidence) -> Verdict:
         found = {name: evidence.sample(panel, name) for name in (ours, *theirs)}
         for name, sample in found.items():
             if sample is None or len(sample.complete) < SEEDS:
                 return lacking(panel, name, sample)
-        medians = {name: float(np.median(sample.finals)) for name, sample in found.items() if sample is not None}
+        finals = {name: sample.finals.tolist() for name, sample in found.items() if sample is not None}
+        medians = {name: float(np.median(scores)) for name, scores in finals.items()}
         best = max(theirs, key=lambda name: medians[name])
-        facts = ((panel, f"{ours} {medians[ours]:.2f}, best of the others {best} {medians[best]:.2f}"),)
+        fewest = min(map(len, finals.values()))
+        facts = (
+            (panel, f"{ours} {medians[ours]:.2f}, best of the others {best} {medians[best]:.2f} (medians of at least {fewest} seeds)"),
+        )
+        better = [scores for name, scores in finals.items() if medians[ours] < medians[name] - within]
         if max(medians.values()) <= LOSS:
-            return Verdict(VerdictKind.UNKNOWN, facts)
-        return Verdict(VerdictKind.HOLDS if medians[ours] >= medians[best] - within else VerdictKind.FAILS, facts)
+            kind = VerdictKind.UNKNOWN
+        elif better:
+            seen = fewest >= MANY or any(chance_of(scores, finals[ours]) <= CHANCE for scores in better)
+            kind = VerdictKind.FAILS if seen else VerdictKind.UNKNOWN
+        else:
+            kind = VerdictKind.HOLDS if fewest >= FAIR else VerdictKind.UNKNOWN
+        return Verdict(kind, facts)
 
     return judge
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from emc.claims.claim import Claim, Verdict, VerdictKind
 from emc.claims.evidence import Evidence
-from emc.claims.figures import plot_panels
+from emc.claims.figures import plot_curves
 from emc.claims.judgement import OUTSIDE
 from emc.files import explained, must_take, written_whole
 from emc.report.figures import LIGHT, as_png
@@ -50,7 +50,7 @@ def figures_of(evidence: Evidence) -> dict[str, Figure]:
     if not any(sample.curves for sample in evidence):
         return {}
     more = evidence.claim.figures
-    return {"curves": plot_panels(evidence)} | (more(evidence, LIGHT) if more else {})
+    return plot_curves(evidence) | (more(evidence, LIGHT) if more else {})
 
 
 def checklist(evidence: Evidence) -> str:

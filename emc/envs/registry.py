@@ -26,6 +26,8 @@ from emc.errors import MISTAKES, UserError, in_short
 from emc.plugins import ENVS, imported, offered
 from emc.user_input import lookup
 
+WIN_RATES = (0.0, 1.0)
+
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -39,12 +41,7 @@ class Task:
     description: str
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what makes this task of its kind
     preset: str = "released"  # whose constants methods have there, unless others are asked for
-    scale: tuple[float, float] = (0.0, 1.0)  # what counts as 0 and as 1 beside other tasks: of the win rate, or the return without wins
-
-    def score(self, value: float) -> float:
-        """A win rate, or a return where nothing is won, on the task's own scale, whatever else is compared with it."""
-        low, high = self.scale
-        return (value - low) / (high - low)
+    scale: tuple[float, float] = WIN_RATES  # what counts as 0 and as 1 beside other tasks: of the win rate, or the return without wins
 
     def make(self, **fields: Any) -> HasSpec:
         """The environment, with some of its fields changed."""

@@ -1,6 +1,6 @@
 """Scores over tasks, and figures of them: aggregates, performance profiles and who is best, each with its bootstrap interval.
 
-Scores are given method by method and task by task, one number per run, on the task's own scale (`Task.score`), so that no method in a
+Scores are given method by method and task by task, one number per run, on the task's own scale (`on_scale`), so that no method in a
 figure moves another. Methods are compared on the same tasks only. Tasks may have different numbers of runs.
 """
 
@@ -16,9 +16,21 @@ from jaxtyping import Float
 
 from emc.envs.registry import TASKS
 from emc.errors import UserError
+from emc.report.ceilings import on_scale
 from emc.report.curves import Curve, Group, until
 from emc.report.figures import LIGHT, Look, Theme, legend_below, literal, looks_of, mark, new_figure, style
-from emc.report.run_titles import LENGTH, configuration, count, cut, differences, distinct, in_words, method_label, steps_in_words
+from emc.report.run_titles import (
+    LENGTH,
+    configuration,
+    count,
+    cut,
+    differences,
+    distinct,
+    in_words,
+    known_config,
+    method_label,
+    steps_in_words,
+)
 from emc.runs.jsonl import at
 from emc.statistics import AGGREGATES, Estimate, Scores, estimate, estimate_best_on, estimate_profile, final
 from emc.user_input import lookup
@@ -72,7 +84,7 @@ def normalised(group: Group, score: float) -> float:
     task = TASKS.get(group.env_name)
     if task is None and not group.winnable:
         raise UserError(f"{group.env_name} is not won and has no scale, so its returns cannot stand beside other tasks: leave it out")
-    return task.score(score) if task else score  # of 0 to 1: a win rate
+    return on_scale(task, known_config(group.runs[0]), score) if task else score  # of 0 to 1: a win rate
 
 
 def _method_names(groups: Sequence[Group]) -> list[str]:

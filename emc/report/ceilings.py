@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from emc.envs.registry import WIN_RATES, Task
 from emc.errors import UserError
 from emc.report.figures import Theme
 from emc.report.run_titles import known_config
@@ -57,6 +58,16 @@ def _ceiling(env: object, gamma: float) -> Ceiling | None:
     except UserError:
         return None
     return Ceiling(round(best.score, 6), best.exact, best.best.win_rate is not None)
+
+
+def on_scale(task: Task, config: RunConfig | None, score: float) -> float:
+    """A win rate, or a return where nothing is won, on the task's own scale, whatever else is compared with it.
+
+    Where returns count, 1 is the best possible play of the task as its fields make it.
+    """
+    low, high = task.scale
+    best = ceiling_of(config) if (low, high) != WIN_RATES else None
+    return (score - low) / ((best.score if best and best.score > low else high) - low)
 
 
 def ceilings_of(runs: Iterable[RunDirectory]) -> list[Ceiling]:

@@ -9,13 +9,12 @@ from html import escape
 import numpy as np
 
 from emc.report.ceilings import ceilings_of
-from emc.report.curves import Curve, Group, middle_half, running_mean
+from emc.report.curves import Band, Curve, Group, middle_half, running_mean
 from emc.report.markup import Section, chart_box, curves_figure, number_range, score, swatch, table
 from emc.report.plots import Json, band, legend
 from emc.report.run_titles import about, changes_of, common_changes, count
 
-WIN_RATE = 0.9  # a task counts as solved from here
-SHARE = 0.9  # or from this share of the best score in the report, where it cannot be won
+SHARE = 0.9  # of the best possible play, from which a task counts as solved; where that is not known, of all wins or the best score here
 DRAWN = 12  # lines in one panel; more can be switched on
 FOLDED = 16  # rows of numbers; more are shown when asked for
 CROWDED = 150  # evaluations; above, curves are shown as running means
@@ -169,9 +168,9 @@ def _summary(tasks: Sequence[Sequence[Group]], anchor: str) -> str:
     every = [group for own in tasks for group in own]
     winnable = every[0].winnable
     bands = {id(group): middle_half(group.curves) for group in every}
-    bar = WIN_RATE if winnable else SHARE * max(float(np.max(band.median)) for band in bands.values())
+    bars = [_bar(own, [bands[id(group)] for group in own]) for own in tasks]
     blocks: list[tuple[str, list[list[str]]]] = []
-    for own in tasks:
+    for own, (bar, _) in zip(tasks, bars, strict=True):
         rows: list[list[str]] = []
         for group in own:
             band = bands[id(group)]
@@ -191,15 +190,27 @@ def _summary(tasks: Sequence[Sequence[Group]], anchor: str) -> str:
             )
         blocks.append((escape(_setting(own)) if len(tasks) > 1 else "", rows))
     names = ["Method", "Seeds", "Steps", "Final median [25–75%]", "Best median"]
-    note = f"Steps to three digits. The last column is the step of the first evaluation of at least {score(bar, winnable)}"
-    note += "" if winnable else f", {SHARE:.0%} of the best median here"
+    said = [score(bar, winnable) for bar, _ in bars]
+    note = f"Steps to three digits. The last column is the step of the first evaluation of at least {' or '.join(dict.fromkeys(said))}"
+    note += "".join(f", {SHARE:.0%} of {what}" for what in dict.fromkeys(what for _, what in bars) if what)
     note += ": the median over seeds, where a seed that never got there counts as later than all others."
-    if bar <= 0:  # nobody earned anything, so there is no share of it to reach
+    if min(bar for bar, _ in bars) <= 0:  # nobody earned anything, so there is no share of it to reach
         numbers = table(names, [(name, [row[:-1] for row in rows]) for name, rows in blocks])
     else:
-        numbers = table([*names, f"First at {score(bar, winnable)}"], blocks) + f'<p class="note">{escape(note)}</p>'
+        first = said[0] if len({*said}) == 1 else f"{SHARE:.0%} of the best"
+        numbers = table([*names, f"First at {first}"], blocks) + f'<p class="note">{escape(note)}</p>'
     folded = f'<details id="{anchor}-numbers"><summary>The same in numbers</summary>{numbers}</details>'
     return folded if len(every) > FOLDED else numbers
+
+
+def _bar(groups: Sequence[Group], bands: Sequence[Band]) -> tuple[float, str]:
+    """From which score a task counts as solved, and what that is a share of, if not of all wins."""
+    ceilings = ceilings_of(group.runs[0] for group in groups)
+    if len(ceilings) == 1 and ceilings[0].score > 0 and (ceilings[0].score, groups[0].winnable) != (1.0, True):
+        return SHARE * ceilings[0].score, "the best possible play" if ceilings[0].exact else "what can be earned at most"
+    if groups[0].winnable:
+        return SHARE, ""
+    return SHARE * max(float(np.max(band.median)) for band in bands), "the best median here"
 
 
 def reached(curve: Curve, bar: float) -> float:

@@ -1,10 +1,10 @@
-"""A section for each claim: verdicts, figures, scores, the reading, and the runs that all of it comes from."""
+"""A section for each claim: verdicts, figures, scores and the reading; and the runs that all of it comes from."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from emc.claims import Evidence, Sample, Verdict
 from emc.claims.figures import shared_panels
-from emc.claims.judgement import SEEDS, held_from
+from emc.claims.judgement import SEEDS, bar_of, held_from
 from emc.claims.reproduction import figures_of, missing, verdicts_of
 from emc.report.run_titles import steps_in_words
 from emc.statistics import Estimate, estimate, estimate_improvement, half_by, iqm, quartiles
@@ -47,7 +47,6 @@ def section(evidence: Evidence) -> Iterator[str]:
     reading = ROOT / "experiments" / f"{claim.name.replace('-', '_')}.md"
     if reading.exists():
         yield reading.read_text().rstrip()
-    yield from _folded("Sources", "\n".join(_sources(evidence)))
 
 
 def _folded(title: str, content: str) -> Iterator[str]:
@@ -70,7 +69,7 @@ def _count(number: int, what: str) -> str:
 def _scores(evidence: Evidence) -> Iterator[str]:
     """Of each arm what it scored and when; of curious ones also what their values without the bonus scored, where any were tested."""
     tested = any(len(sample.extrinsic_finals) for sample in evidence)
-    columns = ["task", "method", "seeds", "score", *(["φ, greedily"] if tested else []), "half of the seeds by", FIRST]
+    columns = ["task", "method", "seeds", "score", WON, *(["φ, greedily"] if tested else []), "half of the seeds by", FIRST]
     yield _row(*columns)
     yield _row(*["---"] * len(columns)).replace(" ", "")
     for title, arms in evidence.samples.items():
@@ -80,10 +79,11 @@ def _scores(evidence: Evidence) -> Iterator[str]:
             begun = len(sample.curves) - len(sample.complete)
             seeds = f"{len(sample.complete)}" + (f" (+ {begun} begun)" if begun else "")
             greedily = [_greedily(sample)] if tested else []
-            yield _row(title, name, seeds, _spread(sample.finals), *greedily, _half_by(sample), ", ".join(_first(sample)))
+            yield _row(title, name, seeds, _spread(sample.finals), _won(sample), *greedily, _half_by(sample), ", ".join(_first(sample)))
 
 
-FIRST = "first at nine tenths and held, seed by seed"
+WON = "at nine tenths"
+FIRST = "three tests in a row there from, seed by seed"
 
 
 def _row(*cells: str) -> str:
@@ -93,6 +93,11 @@ def _row(*cells: str) -> str:
 def _spread(scores: Float[np.ndarray, " seeds"]) -> str:
     """Median and quartiles; a dash of nothing."""
     return "{:.2f} [{:.2f}, {:.2f}]".format(*quartiles(scores)) if len(scores) else "–"
+
+
+def _won(sample: Sample) -> str:
+    """How many of the complete seeds end at nine tenths of the best play."""
+    return f"{int(np.sum(sample.finals >= bar_of(sample.panel)))} of {len(sample.complete)}" if sample.complete else "–"
 
 
 def _greedily(sample: Sample) -> str:
@@ -140,8 +145,12 @@ def _interval(found: Estimate) -> str:
     return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
+def sources(every: Sequence[Evidence]) -> str:
+    """Of each claim the commands, and for each the runs with commit, hash of the configuration and machine."""
+    return "".join(f"{line}\n" for evidence in every for line in (evidence.claim.name, *_sources(evidence), ""))
+
+
 def _sources(evidence: Evidence) -> Iterator[str]:
-    """Commands, and for each the runs with commit, hash of the configuration and machine."""
     for sample in evidence:
         if not sample.runs:
             continue

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emc.claims import Arm, Claim, Evidence, Panel, Sample, evidence
-from emc.claims.figures import MOST_POINTS, plot_aggregates, plot_best, plot_memory, plot_panels, shared_panels
+from emc.claims.figures import MOST_POINTS, plot_aggregates, plot_best, plot_curves, plot_memory, plot_panels, shared_panels
 from emc.configuration import configure
 from emc.report.curves import Curve
 
@@ -36,6 +36,25 @@ def test_of_many_tests_means_are_drawn_and_said_to_be(tests: int, label: str, he
     (line,), said = drawn({"vdn": "vdn"}, tests)
     assert said == label
     assert {*line.get_ydata()[:-1]} == heights  # the last has no neighbour
+
+
+def test_panels_that_share_no_arm_have_a_figure_and_a_legend_of_their_own() -> None:
+    arms = {"one": ("vdn",), "other": ("iql",), "two": ("qmix",), "both": ("vdn", "qmix"), "not begun": ("iql", "vdn")}
+    panels = {title: Panel(title, tuple(map(Arm, (f"{name} gridworld" for name in names))), STEPS, (1,)) for title, names in arms.items()}
+    curve = Curve(1, np.array([1.0, STEPS]), np.array([0.0, 1.0]), 60)
+    samples = {
+        title: {
+            arm.name: Sample(arm, panel, configure([arm.name, "gridworld"]), () if title == "not begun" else (curve,), {})
+            for arm in panel.arms
+        }
+        for title, panel in panels.items()
+    }
+    every = (*panels.values(),)
+    figures = plot_curves(Evidence(Claim("a claim", "5.1", every, every, ()), "small", samples))
+    shown = {name: [axes.get_title("left") for axes in figure.axes if axes.axison] for name, figure in figures.items()}
+    assert shown == {"curves": ["one", "two", "both"], "curves-2": ["other"]}
+    legends = [[text.get_text() for text in figure.legends[0].get_texts()] for figure in figures.values()]
+    assert legends == [["vdn", "qmix"], ["iql"]]
 
 
 def colours(arms: dict[str, str]) -> set[str]:

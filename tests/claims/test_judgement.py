@@ -139,12 +139,21 @@ def test_ahead_may_be_asked_of_speed() -> None:
     np.testing.assert_allclose(along_the_way(fast), [0.85] * 3)
 
 
-def test_comparable_is_no_further_below_the_best_than_a_tenth() -> None:
-    assert kind(comparable("grid", "emc-vdn", "vdn", "qmix")(evidence(emc_vdn=(0.8,) * 3, vdn=(0.85,) * 3, qmix=(0.0,) * 3))) is HOLDS
-    assert kind(comparable("grid", "emc-vdn", "vdn", "qmix")(evidence(emc_vdn=(0.7,) * 3, vdn=(0.85,) * 3, qmix=(0.0,) * 3))) is FAILS
-
-    nobody = comparable("grid", "emc-vdn", "vdn")(evidence(emc_vdn=(0.0,) * 3, vdn=(0.0,) * 3))
-    assert kind(nobody) is UNKNOWN  # where all fail there is nothing to compare
+@pytest.mark.parametrize(
+    ("ours", "best", "verdict"),
+    [
+        ((0.8,) * 5, (0.85,) * 5, HOLDS),
+        ((1.0,) * 5, (0.85,) * 5, HOLDS),
+        ((0.8,) * 3, (0.85,) * 3, UNKNOWN),  # three seeds could hardly show the contrary
+        ((0.7,) * 3, (0.85,) * 3, FAILS),  # but that one is behind they can
+        ((0.7, 0.7, 0.9), (0.85,) * 3, UNKNOWN),
+        ((0.7, 0.7, 0.7, 0.7, 0.9, 0.9), (0.85, 0.85, 0.85, 0.85, 0.6, 0.6), FAILS),  # no chance, but many seeds
+        ((0.0,) * 5, (0.05,) * 5, UNKNOWN),  # where all fail there is nothing to compare
+    ],
+)
+def test_comparable_is_no_further_below_the_best_than_a_tenth(ours: Sequence[float], best: Sequence[float], verdict: VerdictKind) -> None:
+    found = evidence(emc_vdn=ours, vdn=best, qmix=(0.0,) * len(best))
+    assert kind(comparable("grid", "emc-vdn", "vdn", "qmix")(found)) is verdict
 
 
 def test_no_difference_among_many_seeds_contradicts_and_among_few_does_not_decide() -> None:

@@ -295,7 +295,20 @@ def test_where_nothing_can_be_won_returns_are_reported(tmp_path: Path) -> None:
     page = report([new_run(tmp_path, lines, env_name="predator-prey", method_name="qmix")], tmp_path)
     assert "qmix earns a mean return of 17.17 in greedy test episodes after 20,000 steps (one seed)." in page.text
     assert "30.5 at 10k" in page.text
-    assert "First at 27.45" in page.text
+    assert "First at 36" in page.text  # nine tenths of 40
+    assert "90% of what can be earned at most" in page.text
+    assert "— (0 of 1 seed)" in page.text
+
+
+def test_a_task_counts_as_solved_from_nine_tenths_of_the_best_possible_play(tmp_path: Path) -> None:
+    """Of which 93 % win where half of all actions slip."""
+    curve = win_rates(0, {1000: 0.83, 2000: 0.84}, episodes=100)
+    page = report([new_run(tmp_path, curve, env=make_env("gridworld", slip=0.5))], tmp_path)
+    assert "First at 84%" in page.text
+    assert "90% of the best possible play" in page.text
+    assert "2k (1 of 1 seed)" in page.text
+    two = [new_run(tmp_path / "two", curve, env=make_env("gridworld", slip=slip)) for slip in (0.0, 0.5)]
+    assert "First at 90% of the best" in report(two, tmp_path).text
 
 
 def test_a_method_that_never_won_is_said_to_have_never_won(tmp_path: Path) -> None:
