@@ -166,6 +166,10 @@ class Policy(Part):
         """Whether that step changed what the values refer to (new roles, say): the target network is then copied at once."""
         return jnp.zeros((), bool)
 
+    def unit(self, state: PyTree) -> Float[Array, ""] | float:
+        """How much reward counts as 1 to the values that are learnt; only a policy with a unit of its own says something else than 1."""
+        return 1.0
+
     def tested(self, net: PyTree, state: PyTree) -> Actors:
         """The agents that are tested and kept: those that explore, without exploring, for most."""
         return Actors(self, net, state)
@@ -217,6 +221,11 @@ class Recollection(eqx.Module):
     target: Float[Array, "M W"]  # r + gamma * H(s')
     known: Bool[Array, "M W"]  # whether H(s') was found
     prospect: Prospect | None = None  # of a memory that pays for states from which others have won
+
+    def per(self, unit: Float[Array, ""] | float) -> Recollection:
+        """The same in a unit of so much reward."""
+        prospect = self.prospect and dataclasses.replace(self.prospect, value=self.prospect.value / unit)
+        return dataclasses.replace(self, target=self.target / unit, prospect=prospect)
 
 
 @dataclasses.dataclass(frozen=True)

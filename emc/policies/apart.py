@@ -7,10 +7,13 @@ speak of. A second value function (iota, summed over agents) learns from the bon
 
 with epsilon on top. The bonus is divided by the running deviation of its discounted sum, phi by that of its targets (s_E; 1 until a reward
 was seen), so that the mixture is the same in every unit of rewards. How phi learns is not: its steps are of a fixed size, and what is new
-has a priority in the unit of squared errors. `beta` is drawn anew for each episode, from all of `weights` alike: whatever exploring earns,
-no punishment can switch it off, and phi is never bent by it. With `blindly` below 1 the rest of the episodes have the weight whose last
-episodes earned most; where all that is found at first is punishment, that is the one that discovers nothing. After `explore_steps` all of
-them have the smallest, 0, and only earn: phi is then fitted to what its own play meets, which counts where chance decides.
+has a priority in the unit of squared errors. With `largest_reward` all learn in a unit of their own, in which the largest reward seen so
+far, of either sign, is that much: then everything is the same whatever the task's unit.
+
+`beta` is drawn anew for each episode, from all of `weights` alike: whatever exploring earns, no punishment can switch it off, and phi is
+never bent by it. With `blindly` below 1 the rest of the episodes have the weight whose last episodes earned most; where all that is found
+at first is punishment, that is the one that discovers nothing. After `explore_steps` all of them have the smallest, 0, and only earn: phi
+is then fitted to what its own play meets, which counts where chance decides.
 
 iota's next actions are those of the episode's own mixture: it values exploring as it was done.
 """
@@ -86,6 +89,7 @@ class ApartState(eqx.Module):
     rewarded: Bool[Array, ""]  # whether any reward was seen
     arms: Arms
     earning: Bool[Array, ""]  # whether exploring is over
+    largest: Float[Array, ""]  # reward seen so far, of either sign
 
     @property
     def value_scale(self) -> Float[Array, ""]:
@@ -123,6 +127,7 @@ class Apart(Policy):
     blindly: float = 1.0  # share of episodes whose weight is drawn blindly; of the others it is judged by what it earned
     window: int = 90  # episodes by which weights are judged
     explore_steps: int = 0  # environment steps after which every episode has the smallest weight; 0: exploring never ends
+    largest_reward: float = 0.0  # what the largest reward seen so far counts as, of either sign; 0: rewards count as they are paid
     scale_rate: float = 0.01  # at which scales follow, per gradient step
     optimiser: Optimiser = RMSprop()  # of iota, as everything below
     learning_rate: float = 5e-4
@@ -135,6 +140,7 @@ class Apart(Policy):
             raise UserError(f"policy.weights={self.weights} must be 1 to 100 numbers of at least 0; 0 only exploits")
         check_number("policy.blindly", self.blindly, "1 never judges weights by what they earn", low=0.0, high=1.0)
         check_number("policy.scale_rate", self.scale_rate, "1 forgets at once", low=SMALLEST, high=1.0)
+        check_number("policy.largest_reward", self.largest_reward, "0 takes rewards as they are paid", low=0.0)
         for name in ("learning_rate", "gradient_clip"):
             check_number(f"policy.{name}", vars(self)[name], "it must be above 0", low=SMALLEST)
         check_size("policy.explore_steps", self.explore_steps, "0 explores for ever", low=0)
@@ -158,7 +164,8 @@ class Apart(Policy):
 
     def init(self, key: PRNGKeyArray, spec: EnvSpec) -> ApartState:
         arms = Arms(jnp.zeros(self.window, jnp.int32), jnp.zeros(self.window), jnp.zeros((), jnp.int32))
-        return ApartState(self._iota(0.0).init(key, spec), Scale.unknown(), Scale.unknown(), jnp.zeros((), bool), arms, jnp.zeros((), bool))
+        never, nothing = jnp.zeros((), bool), jnp.zeros(())
+        return ApartState(self._iota(0.0).init(key, spec), Scale.unknown(), Scale.unknown(), never, arms, never, nothing)
 
     def blank_choice(self, spec: EnvSpec) -> Int[Array, ""]:
         return jnp.zeros((), jnp.int8)
@@ -174,6 +181,7 @@ class Apart(Policy):
     def promise(self, state: ApartState) -> Float[Array, " K"]:
         """What each weight earned lately on the scale of phi's targets, and how little is known of it."""
         count, mean = state.arms.tried(len(self.weights))
+        mean = mean / self.unit(state)
         return jnp.where(count > 0, mean / state.value_scale + jnp.sqrt(1.0 / jnp.maximum(count, 1.0)), jnp.inf)
 
     def step(
@@ -193,7 +201,13 @@ class Apart(Policy):
         q = earned / state.value_scale + jnp.asarray(self.weights)[carry.arm] * discovered
         return Step(ApartCarry(exploiting, exploring, carry.arm), q, available, carry.arm.astype(jnp.int8))
 
+    def unit(self, state: ApartState) -> Float[Array, ""] | float:
+        return jnp.where(state.largest > 0, state.largest / self.largest_reward, 1.0) if self.largest_reward else 1.0
+
     def tested(self, net: Whole, state: ApartState) -> Actors:
+        """In the task's own unit, which is that of the last layer."""
+        if self.largest_reward:
+            net = eqx.tree_at(lambda own: own.decode, net, jax.tree.map(lambda own: own * self.unit(state), net.decode))
         return Actors(self._agents, net, ())
 
     def observe(self, state: ApartState, fresh: Episodes) -> ApartState:
@@ -205,7 +219,7 @@ class Apart(Policy):
             arms.episode_return.at[at].set(jnp.sum(fresh.reward[skip:], axis=1)),
             arms.added + count,
         )
-        return dataclasses.replace(state, arms=arms)
+        return dataclasses.replace(state, arms=arms, largest=jnp.maximum(state.largest, jnp.max(jnp.abs(fresh.reward))))
 
     def learn(self, state: ApartState, batch: Lanes, found: Found, gamma: float, env_steps: Int[Array, ""]) -> tuple[ApartState, Metrics]:
         sums = backwards(
@@ -225,12 +239,13 @@ class Apart(Policy):
         report = {f"apart_{name}": metrics[name] for name in ("loss", "q", "td_error", "gradient_norm")} | {
             "apart_bonus_scale": bonus.deviation,
             "apart_value_scale": state.value_scale,
+            "apart_unit": jnp.asarray(self.unit(state)),
             "apart_weight": jnp.asarray(self.weights)[jnp.argmax(self.promise(state))],  # that seems to earn most
         }
         for k, beta in enumerate(self.weights):
             report |= {f"apart_share_{beta:g}": count[k] / jnp.maximum(jnp.sum(count), 1.0), f"apart_return_{beta:g}": mean[k]}
         earning = env_steps >= self.explore_steps if self.explore_steps else state.earning
-        return ApartState(values, bonus, target, rewarded, state.arms, earning), report
+        return ApartState(values, bonus, target, rewarded, state.arms, earning, state.largest), report
 
     def _iota(self, gamma: float) -> ValueFunction:
         return ValueFunction(self, VDN(), TD(), self.optimiser(self.learning_rate, self.gradient_clip), gamma, self.target_interval)

@@ -104,8 +104,11 @@ def update(method: Method, state: LearnerState, batch: Episodes, env_steps: Int[
 def learn(method: Method, state: LearnerState, batch: Lanes, env_steps: Int[Array, ""]) -> tuple[LearnerState, Lesson]:
     """One gradient step on a batch laid out in lanes."""
     actors = actors_of(method, state)
+    paid, unit = batch.reward, method.policy.unit(state.policy)
+    batch = dataclasses.replace(batch, reward=paid / unit)
     curiosity, bonus, curiosity_metrics = method.curiosity.learn(state.curiosity, batch, actors, method.gamma, env_steps)
-    memory, recalled = method.memory.recall(state.memory, batch, method.gamma)
+    memory, recalled = method.memory.recall(state.memory, dataclasses.replace(batch, reward=paid), method.gamma)
+    recalled = recalled.per(unit)
 
     reward = batch.reward + bonus if method.policy.takes_bonus else batch.reward
 
@@ -118,8 +121,8 @@ def learn(method: Method, state: LearnerState, batch: Lanes, env_steps: Int[Arra
     def with_incentive(target: Seen) -> Float[Array, "M W"]:
         return reward + incentive(recalled, mix_after(method.mixer, target, batch, target), batch, method.gamma)
 
-    paid = reward if recalled.prospect is None else with_incentive
-    values, fit, metrics = value_function(method).update(state.values, batch, paid, actors, beside_the_fit)
+    rewards = reward if recalled.prospect is None else with_incentive
+    values, fit, metrics = value_function(method).update(state.values, batch, rewards, actors, beside_the_fit)
     found = Found(state.values.online.policy, bonus, fit.q - fit.error)
     policy, policy_metrics = method.policy.learn(state.policy, batch, jax.lax.stop_gradient(found), method.gamma, env_steps)
     values = values.copied(method.policy.meaning_changed(state.policy, policy))
@@ -132,7 +135,7 @@ def learn(method: Method, state: LearnerState, batch: Lanes, env_steps: Int[Arra
             "memory_q": masked_mean(fit.q, known[..., None]),  # what Q_tot says there
         }
     metrics |= {
-        "reward_extrinsic": masked_mean(batch.reward, played),
+        "reward_extrinsic": masked_mean(paid, played),
         "reward_intrinsic": masked_mean(bonus, played),
         "memory_hit_rate": masked_mean(recalled.known.astype(jnp.float32), played),
     }

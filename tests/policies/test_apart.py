@@ -14,6 +14,7 @@ from emc.curiosity import RND, ValueCuriosity
 from emc.envs.gridworld import Gridworld
 from emc.errors import UserError
 from emc.interop import to_torch
+from emc.memory import EpisodicMemory
 from emc.methods import METHODS, make_method
 from emc.parts import Actors, Found
 from emc.policies import Apart, RecurrentQ
@@ -239,6 +240,81 @@ def test_the_bonus_does_not_touch_the_agents_that_are_tested() -> None:
         assert isinstance(learning.tested(method, learner).policy, RecurrentQ)
     assert bits(after[1.0].values.online) == bits(after[1_000.0].values.online)
     assert bits(after[1.0].policy.bonus) != bits(after[1_000.0].policy.bonus)
+
+
+OWN_UNIT = dataclasses.replace(POLICY, largest_reward=10.0)
+
+
+def test_the_largest_reward_seen_of_either_sign_counts_as_much_as_it_is_told() -> None:
+    state = OWN_UNIT.init(jax.random.key(0), SPEC)
+    assert float(OWN_UNIT.unit(state)) == 1.0  # before any
+    for rewards, unit in (([0.0, 2.0, -5.0], 0.5), ([1.0, 0.0, -4.0], 0.5), ([30.0, 0.0, 0.0], 3.0)):
+        reward = np.zeros_like(BATCH.reward)
+        reward[:, 1] = rewards
+        state = observe(OWN_UNIT, state, dataclasses.replace(BATCH, reward=jnp.asarray(reward)))
+        assert float(OWN_UNIT.unit(state)) == pytest.approx(unit)
+    assert POLICY.unit(state) == 1.0  # unless it is told nothing
+    judged = dataclasses.replace(state, arms=dataclasses.replace(state.arms, added=jnp.int32(3)))
+    raw = POLICY.promise(judged) - jnp.sqrt(1.0)
+    np.testing.assert_allclose(np.asarray(OWN_UNIT.promise(judged) - jnp.sqrt(1.0)), np.asarray(raw) / 3, rtol=1e-5)
+
+
+def test_one_update_in_a_unit_is_one_with_rewards_of_that_unit() -> None:
+    """Memory, priorities, curiosity and all: but returns are remembered as they were paid."""
+    memory = EpisodicMemory(capacity=64)
+    method = dataclasses.replace(
+        METHODS["emc-apart-vdn"].method, policy=OWN_UNIT, curiosity=ValueCuriosity(own_values=False), memory=memory
+    )
+    learner = learning.init_learner(method, SPEC, jax.random.key(0))
+    seen = quick(lambda learner, batch: learning.observe(method, learner, batch))(learner, BATCH)
+    unit = float(np.max(np.abs(np.asarray(BATCH.reward)))) / 10
+    assert float(OWN_UNIT.unit(seen.policy)) == pytest.approx(unit)
+    plain = dataclasses.replace(method, policy=POLICY)
+    scaled = dataclasses.replace(BATCH, reward=BATCH.reward / unit)
+    same = quick(lambda learner, batch: learning.observe(plain, learner, batch))(learner, scaled)
+    after, lesson = quick(lambda learner: learning.update(method, learner, BATCH, jnp.int32(0)))(seen)
+    expected, other = quick(lambda learner: learning.update(plain, learner, scaled, jnp.int32(0)))(same)
+    for one, two in zip(
+        jax.tree.leaves((after.values, after.curiosity)), jax.tree.leaves((expected.values, expected.curiosity)), strict=True
+    ):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(two), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(lesson.priority), np.asarray(other.priority), rtol=1e-4)
+    assert float(lesson.metrics["reward_extrinsic"]) == pytest.approx(unit * float(other.metrics["reward_extrinsic"]), rel=1e-4)
+    assert float(lesson.metrics["memory_target"]) == pytest.approx(float(other.metrics["memory_target"]), rel=1e-4)
+    assert float(lesson.metrics["memory_hit_rate"]) > 0
+
+
+def test_agents_are_kept_in_the_tasks_own_unit() -> None:
+    state = dataclasses.replace(start(), largest=jnp.asarray(30.0))
+    for forms in ({}, {"recurrent": False}, {"shared": False}):
+        policy = dataclasses.replace(OWN_UNIT, **forms)
+        net = filled(lambda key, policy=policy: policy.init_net(key, SPEC), 3)
+        lanes, kept = laid(BATCH, 2, policy), policy.tested(net, state)
+        np.testing.assert_allclose(
+            np.asarray(kept.unroll(lanes).q), 3 * np.asarray(policy.unroll(net, state, lanes).q), rtol=1e-4, atol=1e-6
+        )
+
+
+def test_a_run_with_its_own_unit_is_the_same_whatever_the_unit_of_rewards() -> None:
+    """Bit for bit where the units differ by a power of two; without, other actions are soon taken."""
+    found: dict[float, list[Any]] = {0.0: [], 10.0: []}
+    for largest, runs in found.items():
+        for unit in (1.0, 16.0):
+            env = Gridworld(rows=5, columns=6, episode_limit=30, penalty=2 * unit, win_reward=10 * unit)
+            policy = Apart(hidden=8, blindly=0.5, largest_reward=largest)
+            fields = {
+                "policy": policy,
+                "batch_episodes": 2,
+                "replay_episodes": 8,
+                "memory": EpisodicMemory(capacity=256, statistic="bound"),
+            }
+            method = dataclasses.replace(make_method("emc-apart-vdn"), **fields)
+            program = Program(method, Budget(test_episodes=2), env, (1,))
+            state = program.advance(program.init(), 0, 40)
+            assert float(state.learner.policy.largest) in (2 * unit, 10 * unit)
+            runs.append((bits(state.learner.values.online), bits(state.replay.episodes.action), bits(state.replay.priority)))
+    assert found[10.0][0] == found[10.0][1]
+    assert found[0.0][0] != found[0.0][1]
 
 
 def test_curiosity_about_the_policys_own_agents_starts_like_one_with_values_of_its_own() -> None:
