@@ -114,11 +114,11 @@ def summary(runs: Sequence[Progress], now: float | None = None) -> str:
 
 
 def _seconds_left(runs: Sequence[Progress], now: float) -> float | None:
-    """The steps that are left at the speed of the runs that are going on now."""
-    going = [one for one in runs if one.state is State.RUNNING and one.steps > one.first]
-    speed = sum((one.steps - one.first) / (now - one.began) for one in going)
+    """The steps that are left at the speed of all that was done here: those that go on say too little when others have just ended."""
+    here = [one for one in runs if one.began]
+    gained = sum(one.steps - one.first for one in here)
     steps = sum(max(one.total - one.steps, 0) for one in runs if one.state not in (State.DONE, State.FAILED))
-    return steps / speed if speed else None
+    return steps * (now - min(one.began for one in here)) / gained if gained > 0 else None
 
 
 def _clock(seconds: float) -> str:

@@ -392,7 +392,7 @@ def test_a_folder_is_listed_once_per_change_and_no_job_looks_at_the_runs_of_othe
     assert survey.look(first) == (State.MISSING, None)
 
 
-def test_what_is_left_is_summed_up_at_the_speed_of_what_is_going_on() -> None:
+def test_what_is_left_is_summed_up_at_the_speed_of_all_that_was_done_here() -> None:
     now = time.monotonic()
     runs = [
         Progress(small(0), State.RUNNING, steps=45, began=now - 10),
@@ -402,6 +402,10 @@ def test_what_is_left_is_summed_up_at_the_speed_of_what_is_going_on() -> None:
     assert summary(runs, now) == "1 done, 1 to do, 1 running; about 0:00:30 left"
     assert runs[0].seconds_left(now) == pytest.approx(10)
     assert runs[1].seconds_left(now) is None
+    ended = Progress(small(3), State.DONE, 90, began=now - 20, first=45)  # a run of two at a time has just ended, the other goes on
+    assert summary([*runs, ended], now) == "2 done, 1 to do, 1 running; about 0:00:30 left"
+    begins = Progress(small(4), State.RUNNING, began=now)  # and the next has not got anywhere yet
+    assert summary([*runs, ended, begins], now) == "2 done, 1 to do, 2 running; about 0:00:50 left"
 
 
 def test_runs_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
