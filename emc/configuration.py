@@ -14,7 +14,7 @@ from emc.envs import make_env
 from emc.envs.registry import task
 from emc.errors import UserError
 from emc.flags import parse, parse_known, parse_some
-from emc.methods import PARTS, PRESETS, Method, Preset, make_method, make_part, with_parts
+from emc.methods import PARTS, PRESETS, Method, Preset, with_parts
 from emc.runs.config import MOST_SEEDS, RunConfig, budget_of
 from emc.training.loop import Budget
 
@@ -147,8 +147,7 @@ def preset_of(named: Named) -> Preset:
 def _method(named: Named, rest: Sequence[str]) -> Method:
     """The method with the parts that were chosen for it; `rest` may only set fields of parts that it then has."""
     preset = preset_of(named).name
-    chosen = {kind: make_part(kind, name) for kind in PARTS if (name := vars(named)[kind])}
-    method = with_parts(make_method(named.method, preset, named.env), chosen, preset, named.env)
+    method = with_parts(named.method, {kind: name for kind in PARTS if (name := vars(named)[kind])}, preset, named.env)
     for kind, table in PARTS.items():
         if isinstance(getattr(method, kind), type(table.get("none"))) and any(word.startswith(f"--{kind}.") for word in rest):
             some = ",".join(name for name in table if name != "none")

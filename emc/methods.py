@@ -73,6 +73,11 @@ class Method:
             raise UserError(reason)
         if not self.policy.takes_bonus and self.curiosity == NoCuriosity():
             raise UserError("a policy that keeps the bonus apart has none without curiosity: add --curiosity value, rnd or counts")
+        if self.policy.takes_bonus and isinstance(self.curiosity, ValueCuriosity) and not self.curiosity.own_values:
+            raise UserError(
+                "curiosity.own_values=False is for policies that keep the bonus apart, and this one is paid it: add --policy apart, or "
+                "--curiosity value for values that learn from the task's reward alone"
+            )
         if self.batch_episodes > self.replay_episodes:
             raise UserError(
                 f"batch_episodes={self.batch_episodes} exceeds replay_episodes={self.replay_episodes}: the first update could "
@@ -309,26 +314,6 @@ def on_tuned_basis(method: Method, map_name: str = "") -> Method:
     return dataclasses.replace(method, **changes)
 
 
-def with_parts(method: Method, chosen: Mapping[str, Any], preset: str, env_name: str) -> Method:
-    """A method with other parts, which have the constants of its preset where that says something of parts of their kind.
-
-    Beside a policy that keeps the bonus apart, curiosity about values is about the policy's own, as in emc-apart.
-    """
-    method = dataclasses.replace(method, **chosen)
-    curiosity, settled = method.curiosity, dict[str, Any]()
-    if {"policy", "curiosity"} & chosen.keys() and isinstance(curiosity, ValueCuriosity) and isinstance(method.policy, Apart):
-        curiosity = settled["curiosity"] = dataclasses.replace(curiosity, own_values=False)
-    released_for_battles = preset == "starcraft" or (preset == "tuned" and is_battle(env_name))
-    if "curiosity" in chosen and released_for_battles and isinstance(curiosity, ValueCuriosity | RND | Counts):
-        of_the_map, *_ = HARDEST.get(env_name.rpartition("/")[2], (STARCRAFT_WEIGHT,))
-        settled["curiosity"] = dataclasses.replace(curiosity, weight=STARCRAFT_WEIGHT if isinstance(curiosity, Counts) else of_the_map)
-    method = dataclasses.replace(method, **settled)
-    if preset == "tuned":
-        tuned = on_tuned_basis(method, env_name.rpartition("/")[2] if is_battle(env_name) else "")
-        method = dataclasses.replace(method, **{kind: vars(tuned)[kind] for kind in ("policy", "loss", "curiosity") if kind in chosen})
-    return method
-
-
 TUNED: Mapping[str, Entry] = {name: dataclasses.replace(entry, method=on_tuned_basis(entry.method)) for name, entry in METHODS.items()}
 
 PRESETS: Mapping[str, Mapping[str, Entry]] = {"released": METHODS, "paper": PAPER, "starcraft": STARCRAFT, "tuned": TUNED}
@@ -342,6 +327,13 @@ PARTS: Mapping[str, Mapping[str, object]] = {
     "memory": {"none": NoMemory(), "episodic": EpisodicMemory(), "emu": EpisodicMemory(weight=0.0, incentive=True)},
     "replay": {"uniform": Uniform(), "prioritised": Prioritised()},
 }  # what `--mixer NAME`, `--curiosity NAME`, ... may put in place of a method's own part
+
+EXEMPLARS: Mapping[str, Mapping[str, str]] = {
+    "policy": {"apart": "emc-apart-vdn", "maven": "maven", "rode": "rode"},
+    "loss": {"td": "vdn", "weighted": "ow-qmix", "qtran": "qtran"},
+    "curiosity": {"value": "emc-vdn", "rnd": "qplex-global", "counts": "qplex-counts"},
+    "memory": {"episodic": "emc-qplex", "emu": "qplex-emu"},
+}  # a method that is made of the part: what a preset says of parts, it says of methods
 
 KINDS: Mapping[str, type] = {
     "policy": Policy,
@@ -383,6 +375,31 @@ def make_part(kind: str, name: str) -> Any:
         base = KINDS[kind]
         raise UserError(f"{source} is no {kind}: derive it from {base.__module__}.{base.__name__}, see emc docs your-own-parts")
     return part
+
+
+def part_of_preset(kind: str, name: str, method_name: str, preset: str, env_name: str) -> Any:
+    """A part by name with the constants that a preset has for it: in the method that it is chosen for, else in one that is made of it."""
+    part = make_part(kind, name)
+    if name not in PARTS[kind]:
+        return part  # one's own, with its own defaults
+    has_it = vars(METHODS[method_name].method)[kind] == part
+    whose = method_name if has_it else EXEMPLARS.get(kind, {}).get(name, "")
+    found = vars(make_method(whose, preset, env_name))[kind] if whose else part
+    return found if type(found) is type(part) else part  # a preset may leave the part out
+
+
+def with_parts(method_name: str, names: Mapping[str, str], preset: str, env_name: str) -> Method:
+    """A method with some of its parts chosen by name.
+
+    Beside a policy that keeps the bonus apart, curiosity from predicting summed values predicts the policy's own, as in emc-apart.
+    """
+    made = make_method(method_name, preset, env_name)
+    chosen = {kind: part_of_preset(kind, name, method_name, preset, env_name) for kind, name in names.items()}
+    policy, curiosity = (chosen.get(kind, vars(made)[kind]) for kind in ("policy", "curiosity"))
+    if {"policy", "curiosity"} & chosen.keys() and isinstance(policy, Apart) and isinstance(curiosity, ValueCuriosity):
+        summed = curiosity.novelty != "td_error" and curiosity.mixer == VDN() and isinstance(curiosity.loss, TD)
+        chosen["curiosity"] = dataclasses.replace(curiosity, own_values=not summed)
+    return dataclasses.replace(made, **chosen)
 
 
 def make_method(name: str, preset: str = "released", env_name: str = "") -> Method:

@@ -14,7 +14,7 @@ from emc.curiosity import RND, Counts, NoCuriosity, ValueCuriosity
 from emc.errors import UserError
 from emc.losses import TD, CentralTD, Qtran, Weighted
 from emc.memory import EpisodicMemory, NoMemory
-from emc.methods import METHODS, PAPER, PARTS, STARCRAFT, TUNED, Method, make_method
+from emc.methods import EXEMPLARS, METHODS, PAPER, PARTS, PRESETS, STARCRAFT, TUNED, Method, make_method
 from emc.mixers import QMIX, QPLEX, VDN, AttentionQPLEX, Independent, Unrestricted
 from emc.optimisers import Adam
 from emc.policies import Apart, Maven, RecurrentQ, Rode
@@ -326,7 +326,7 @@ def test_what_follows_at_a_rate_is_as_fast_per_episode_on_the_tuned_basis() -> N
     assert apart.scale_rate == pytest.approx(1 - (1 - Apart().scale_rate) ** fewer, rel=0.01)
 
 
-@pytest.mark.parametrize("preset", ["released", "starcraft", "tuned"])
+@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("env_name", ["gridworld", "2s3z", "corridor", "6h_vs_8z"])
 @pytest.mark.parametrize(
     ("words", "alike", "kind"),
@@ -338,6 +338,11 @@ def test_what_follows_at_a_rate_is_as_fast_per_episode_on_the_tuned_basis() -> N
         ("emc-vdn --policy apart", "emc-apart-vdn", "policy"),
         ("emc-vdn --policy apart --curiosity rnd", "emc-apart-vdn", "policy"),
         ("qmix --loss td", "qmix", "loss"),
+        ("emc-qplex --loss td", "emc-qplex", "loss"),  # its own, where it has it
+        ("vdn --loss weighted", "ow-qmix", "loss"),
+        ("emc-wo-c --memory episodic", "emc-wo-c", "memory"),
+        ("rode --policy rode", "rode", "policy"),
+        ("vdn --policy maven", "maven", "policy"),
     ],
 )
 def test_parts_by_name_have_the_constants_of_the_preset(preset: str, env_name: str, words: str, alike: str, kind: str) -> None:
@@ -345,6 +350,43 @@ def test_parts_by_name_have_the_constants_of_the_preset(preset: str, env_name: s
     name, *rest = words.split()
     made = configure([name, env_name, "--preset", preset, *rest]).method
     assert vars(made)[kind] == vars(make_method(alike, preset, env_name))[kind]
+
+
+def test_a_memory_by_name_is_the_presets_where_it_has_one() -> None:
+    weights = {
+        ("corridor", "starcraft"): 0.01,
+        ("2s3z", "starcraft"): 0.1,
+        ("6h_vs_8z", "tuned"): EpisodicMemory().weight,
+        ("gridworld", "released"): EpisodicMemory().weight,
+    }
+    for (env_name, preset), weight in weights.items():
+        memory = configure(["qplex", env_name, "--preset", preset, "--memory", "episodic"]).method.memory
+        assert memory == EpisodicMemory(weight=weight)
+
+
+def test_every_part_by_name_is_that_of_its_exemplar() -> None:
+    for kind, exemplars in EXEMPLARS.items():
+        for name, method in exemplars.items():
+            if (kind, name) != ("memory", "episodic"):  # which nothing has that was released for small tasks
+                assert vars(METHODS[method].method)[kind] == PARTS[kind][name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Keen(ValueCuriosity):
+    """A part of one's own."""
+
+    soft_update: float = 0.3
+    learning_rate: float = 0.7
+
+
+def test_a_part_of_ones_own_keeps_its_own_defaults() -> None:
+    for preset in PRESETS:
+        assert configure(["vdn", "3m", "--preset", preset, "--curiosity", f"{__name__}:Keen"]).method.curiosity == Keen()
+
+
+def test_what_ablations_are_curious_about_stays_beside_a_policy_that_keeps_the_bonus_apart() -> None:
+    for name in ("emc-td", "emc-cen", "emc-dec"):
+        assert configure([name, "gridworld", "--policy", "apart"]).method.curiosity == make_method(name).curiosity
 
 
 def test_curiosity_about_values_beside_a_policy_that_keeps_the_bonus_apart_is_about_the_policys_own() -> None:
@@ -369,6 +411,7 @@ def test_curiosity_about_values_beside_a_policy_that_keeps_the_bonus_apart_is_ab
         ("emc-apart-vdn gridworld --curiosity none", "add --curiosity value"),
         ("qtran gridworld --memory emu", "use --loss td"),
         ("ow-qmix gridworld --memory emu", "use --loss td"),
+        ("emc-apart-vdn gridworld --policy recurrent", "add --policy apart, or --curiosity value"),
     ],
 )
 def test_parts_that_do_not_go_together_are_refused(words: str, said: str) -> None:
