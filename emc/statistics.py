@@ -1,9 +1,9 @@
 """Honest numbers from few runs: medians and quartiles as in the paper, and aggregates over tasks with stratified bootstrap intervals.
 
-Scores are given task by task, one number per run, on a fixed scale of the task (`Task.score`), so that another method on the plot never
-changes the ones already there. Aggregates and their intervals follow Agarwal et al., "Deep RL at the Edge of the Statistical Precipice"
-(NeurIPS 2021). Where tasks have different numbers of runs, aggregates of all runs together (IQM, optimality gap, percentiles, profiles)
-weigh every run alike, and aggregates of means every task.
+Scores are given task by task, one number per run, on a fixed scale of the task (`emc.report.ceilings.on_scale`), so that another method
+on the plot never changes the ones already there. Aggregates and their intervals follow Agarwal et al., "Deep RL at the Edge of the
+Statistical Precipice" (NeurIPS 2021). Where tasks have different numbers of runs, aggregates of all runs together (IQM, optimality gap,
+percentiles, profiles) weigh every run alike, and aggregates of means every task.
 """
 
 from __future__ import annotations

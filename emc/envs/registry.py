@@ -26,8 +26,6 @@ from emc.errors import MISTAKES, UserError, in_short
 from emc.plugins import ENVS, imported, offered
 from emc.user_input import lookup
 
-WIN_RATES = (0.0, 1.0)
-
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -41,7 +39,7 @@ class Task:
     description: str
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what makes this task of its kind
     preset: str = "released"  # whose constants methods have there, unless others are asked for
-    scale: tuple[float, float] = WIN_RATES  # what counts as 0 and as 1 beside other tasks: of the win rate, or the return without wins
+    scale: tuple[float, float] = (0.0, 1.0)  # what counts as 0 and as 1 beside other tasks: of the win rate, or the return without wins
 
     def make(self, **fields: Any) -> HasSpec:
         """The environment, with some of its fields changed."""

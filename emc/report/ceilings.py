@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from emc.envs.registry import WIN_RATES, Task
+from emc.envs.registry import Task
 from emc.errors import UserError
 from emc.report.figures import Theme
 from emc.report.run_titles import known_config
@@ -63,10 +63,10 @@ def _ceiling(env: object, gamma: float) -> Ceiling | None:
 def on_scale(task: Task, config: RunConfig | None, score: float) -> float:
     """A win rate, or a return where nothing is won, on the task's own scale, whatever else is compared with it.
 
-    Where returns count, 1 is the best possible play of the task as its fields make it.
+    Where returns count, 1 is the best possible play of the task as its fields make it, or the upper bound of it where no more is known.
     """
     low, high = task.scale
-    best = ceiling_of(config) if (low, high) != WIN_RATES else None
+    best = ceiling_of(config) if config is not None and not config.env.spec.winnable else None
     return (score - low) / ((best.score if best and best.score > low else high) - low)
 
 

@@ -175,9 +175,6 @@ def _summary(tasks: Sequence[Sequence[Group]], anchor: str) -> str:
         for group in own:
             band = bands[id(group)]
             top = int(np.argmax(band.median))
-            firsts = [reached(curve, bar) for curve in group.curves]
-            solved = f"{sum(map(math.isfinite, firsts))} of {count(len(firsts), 'seed')}"
-            median = float(np.median(firsts))
             rows.append(
                 [
                     swatch(group.method_name) + escape(group.label),
@@ -185,32 +182,45 @@ def _summary(tasks: Sequence[Sequence[Group]], anchor: str) -> str:
                     number_range([curve.steps[-1] for curve in group.curves], about),
                     f"<b>{score(float(np.median(group.final)), winnable)}</b> [{_quartiles(group)}]",
                     f"{score(float(band.median[top]), winnable)} at {about(band.steps[top])}",
-                    f"{about(median)} ({solved})" if math.isfinite(median) else f"— ({solved})",
+                    _first(group, bar),
                 ]
             )
         blocks.append((escape(_setting(own)) if len(tasks) > 1 else "", rows))
     names = ["Method", "Seeds", "Steps", "Final median [25–75%]", "Best median"]
-    said = [score(bar, winnable) for bar, _ in bars]
-    note = f"Steps to three digits. The last column is the step of the first evaluation of at least {' or '.join(dict.fromkeys(said))}"
+    said = dict.fromkeys(f"{100 * bar:.3g}%" if winnable else score(bar, winnable) for bar, _ in bars if bar > 0)
+    note = f"Steps to three digits. The last column is the step of the first evaluation of at least {' or '.join(said)}"
     note += "".join(f", {SHARE:.0%} of {what}" for what in dict.fromkeys(what for _, what in bars) if what)
     note += ": the median over seeds, where a seed that never got there counts as later than all others."
-    if min(bar for bar, _ in bars) <= 0:  # nobody earned anything, so there is no share of it to reach
-        numbers = table(names, [(name, [row[:-1] for row in rows]) for name, rows in blocks])
-    else:
-        first = said[0] if len({*said}) == 1 else f"{SHARE:.0%} of the best"
+    if said:
+        first = next(iter(said)) if len(said) == 1 else f"{SHARE:.0%} of the best"
         numbers = table([*names, f"First at {first}"], blocks) + f'<p class="note">{escape(note)}</p>'
+    else:  # nobody earned anything, so there is no share of it to reach
+        numbers = table(names, [(name, [row[:-1] for row in rows]) for name, rows in blocks])
     folded = f'<details id="{anchor}-numbers"><summary>The same in numbers</summary>{numbers}</details>'
     return folded if len(every) > FOLDED else numbers
 
 
 def _bar(groups: Sequence[Group], bands: Sequence[Band]) -> tuple[float, str]:
-    """From which score a task counts as solved, and what that is a share of, if not of all wins."""
-    ceilings = ceilings_of(group.runs[0] for group in groups)
-    if len(ceilings) == 1 and ceilings[0].score > 0 and (ceilings[0].score, groups[0].winnable) != (1.0, True):
-        return SHARE * ceilings[0].score, "the best possible play" if ceilings[0].exact else "what can be earned at most"
+    """From which score a task counts as solved, and what that is a share of, if not of all wins.
+
+    The best possible play depends a little on the discount; where methods differ in it, the lower score counts for all.
+    """
+    best = min(ceilings_of(group.runs[0] for group in groups), key=lambda ceiling: ceiling.score, default=None)
+    if best is not None and best.score > 0 and (best.score, groups[0].winnable) != (1.0, True):
+        return SHARE * best.score, "the best possible play" if best.exact else "what can be earned at most"
     if groups[0].winnable:
         return SHARE, ""
     return SHARE * max(float(np.max(band.median)) for band in bands), "the best median here"
+
+
+def _first(group: Group, bar: float) -> str:
+    """When a group's median seed first was as good as that, and how many of its seeds ever were."""
+    if bar <= 0:
+        return "—"
+    firsts = [reached(curve, bar) for curve in group.curves]
+    solved = f"({sum(map(math.isfinite, firsts))} of {count(len(firsts), 'seed')})"
+    median = float(np.median(firsts))
+    return f"{about(median)} {solved}" if math.isfinite(median) else f"— {solved}"
 
 
 def reached(curve: Curve, bar: float) -> float:
