@@ -114,11 +114,17 @@ def summary(runs: Sequence[Progress], now: float | None = None) -> str:
 
 
 def _seconds_left(runs: Sequence[Progress], now: float) -> float | None:
-    """The steps that are left at the speed of all that was done here: those that go on say too little when others have just ended."""
+    """The steps that are left at the speed of all that was done here, and no less than the slowest that goes on needs.
+
+    The speed of those that go on would say too little when others have just ended, and that of all too much when few are left.
+    """
     here = [one for one in runs if one.began]
     gained = sum(one.steps - one.first for one in here)
+    if gained <= 0:
+        return None
     steps = sum(max(one.total - one.steps, 0) for one in runs if one.state not in (State.DONE, State.FAILED))
-    return steps * (now - min(one.began for one in here)) / gained if gained > 0 else None
+    alone = (left for one in here if (left := one.seconds_left(now)) is not None)
+    return max(steps * (now - min(one.began for one in here)) / gained, *alone, 0.0)
 
 
 def _clock(seconds: float) -> str:

@@ -406,6 +406,8 @@ def test_what_is_left_is_summed_up_at_the_speed_of_all_that_was_done_here() -> N
     assert summary([*runs, ended], now) == "2 done, 1 to do, 1 running; about 0:00:30 left"
     begins = Progress(small(4), State.RUNNING, began=now)  # and the next has not got anywhere yet
     assert summary([*runs, ended, begins], now) == "2 done, 1 to do, 2 running; about 0:00:50 left"
+    together = [Progress(small(seed), State.DONE, 90, began=now - 90) for seed in range(5, 9)]  # the last cannot be any faster
+    assert summary([*together, Progress(small(9), State.RUNNING, 45, began=now - 90)], now) == "4 done, 1 running; about 0:01:30 left"
 
 
 def test_runs_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
