@@ -166,8 +166,13 @@ class Policy(Part):
         """Whether that step changed what the values refer to (new roles, say): the target network is then copied at once."""
         return jnp.zeros((), bool)
 
+    @property
+    def own_unit(self) -> bool:
+        """Whether its values count rewards in a unit of their own."""
+        return False
+
     def unit(self, state: PyTree) -> Float[Array, ""] | float:
-        """How much reward counts as 1 to the values that are learnt; only a policy with a unit of its own says something else than 1."""
+        """How much reward counts as 1 to the values that are learnt; something else than 1 only if it has a unit of its own."""
         return 1.0
 
     def tested(self, net: PyTree, state: PyTree) -> Actors:
@@ -224,7 +229,7 @@ class Recollection(eqx.Module):
 
     def per(self, unit: Float[Array, ""] | float) -> Recollection:
         """The same in a unit of so much reward."""
-        prospect = self.prospect and dataclasses.replace(self.prospect, value=self.prospect.value / unit)
+        prospect = None if self.prospect is None else dataclasses.replace(self.prospect, value=self.prospect.value / unit)
         return dataclasses.replace(self, target=self.target / unit, prospect=prospect)
 
 

@@ -17,10 +17,11 @@ import pytest
 import emc
 from emc.api import display_for
 from emc.cli import main
+from emc.curiosity import RND
 from emc.display import LiveDisplay, PlainDisplay
 from emc.mixers import VDN
 from emc.parts import Actors
-from emc.policies import Maven, RecurrentQ
+from emc.policies import Apart, Maven, RecurrentQ
 from emc.report.records import FINISHED, state_of
 from emc.runs.beginning import loop_of, with_networks
 from emc.runs.config import config_of
@@ -208,6 +209,9 @@ def test_training_starts_from_the_networks_of_another_run(tmp_path: Path, run: e
         emc.train(small(), "gridworld", runs=tmp_path, seeds=1, start_from=run, **QUICK)
     with pytest.raises(emc.UserError, match="networks of other shapes"):
         emc.train(small(policy=RecurrentQ(hidden=5), mixer=VDN()), "gridworld", runs=tmp_path, seeds=2, start_from=run, **QUICK)
+    unit = small(policy=Apart(hidden=4, largest_reward=10.0), curiosity=RND(hidden=4))
+    with pytest.raises(emc.UserError, match="a unit of their own"):
+        emc.train(unit, "gridworld", runs=tmp_path, seeds=2, start_from=run, **QUICK)
     with pytest.raises(emc.UserError, match="no such directory"):
         emc.train(small(), "gridworld", runs=tmp_path, start_from=tmp_path / "nowhere", **QUICK)
 

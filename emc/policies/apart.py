@@ -8,7 +8,8 @@ speak of. A second value function (iota, summed over agents) learns from the bon
 with epsilon on top. The bonus is divided by the running deviation of its discounted sum, phi by that of its targets (s_E; 1 until a reward
 was seen), so that the mixture is the same in every unit of rewards. How phi learns is not: its steps are of a fixed size, and what is new
 has a priority in the unit of squared errors. With `largest_reward` all learn in a unit of their own, in which the largest reward seen so
-far, of either sign, is that much: then everything is the same whatever the task's unit.
+far, of either sign, is that much: then everything is the same whatever the task's unit. When a larger one comes, what was learnt in the
+smaller unit is not converted but learnt anew, and so is s_E; where rewards have rare outliers these decide the unit for good.
 
 `beta` is drawn anew for each episode, from all of `weights` alike: whatever exploring earns, no punishment can switch it off, and phi is
 never bent by it. With `blindly` below 1 the rest of the episodes have the weight whose last episodes earned most; where all that is found
@@ -141,6 +142,10 @@ class Apart(Policy):
         check_number("policy.blindly", self.blindly, "1 never judges weights by what they earn", low=0.0, high=1.0)
         check_number("policy.scale_rate", self.scale_rate, "1 forgets at once", low=SMALLEST, high=1.0)
         check_number("policy.largest_reward", self.largest_reward, "0 takes rewards as they are paid", low=0.0)
+        if 0 < self.largest_reward < SMALLEST:
+            raise UserError(
+                f"policy.largest_reward={self.largest_reward} is too small to count in: 0 takes rewards as they are paid, 10 is usual"
+            )
         for name in ("learning_rate", "gradient_clip"):
             check_number(f"policy.{name}", vars(self)[name], "it must be above 0", low=SMALLEST)
         check_size("policy.explore_steps", self.explore_steps, "0 explores for ever", low=0)
@@ -201,12 +206,16 @@ class Apart(Policy):
         q = earned / state.value_scale + jnp.asarray(self.weights)[carry.arm] * discovered
         return Step(ApartCarry(exploiting, exploring, carry.arm), q, available, carry.arm.astype(jnp.int8))
 
+    @property
+    def own_unit(self) -> bool:
+        return self.largest_reward > 0
+
     def unit(self, state: ApartState) -> Float[Array, ""] | float:
-        return jnp.where(state.largest > 0, state.largest / self.largest_reward, 1.0) if self.largest_reward else 1.0
+        return jnp.where(state.largest > 0, state.largest / self.largest_reward, 1.0) if self.own_unit else 1.0
 
     def tested(self, net: Whole, state: ApartState) -> Actors:
         """In the task's own unit, which is that of the last layer."""
-        if self.largest_reward:
+        if self.own_unit:
             net = eqx.tree_at(lambda own: own.decode, net, jax.tree.map(lambda own: own * self.unit(state), net.decode))
         return Actors(self._agents, net, ())
 

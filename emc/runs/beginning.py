@@ -36,6 +36,11 @@ def with_networks(state: TrainState, config: RunConfig, run: RunDirectory) -> tu
     """
     run.must_belong_together()
     theirs = config_of(run)
+    if config.method.policy.own_unit or theirs.method.policy.own_unit:
+        raise UserError(
+            "networks that count rewards in a unit of their own (policy.largest_reward) mean something else in another run: start without "
+            "it, from a run without it"
+        )
     if len(theirs.seeds) not in (1, len(config.seeds)):
         raise UserError(f"{run.path} has {len(theirs.seeds)} seeds, and this run {len(config.seeds)}: one, or as many, can be taken over")
     found, _ = restored(run, theirs)

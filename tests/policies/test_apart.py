@@ -16,7 +16,7 @@ from emc.errors import UserError
 from emc.interop import to_torch
 from emc.memory import EpisodicMemory
 from emc.methods import METHODS, make_method
-from emc.parts import Actors, Found
+from emc.parts import Actors, Found, Prospect, Recollection
 from emc.policies import Apart, RecurrentQ
 from emc.policies.apart import ApartState, Scale
 from emc.training import learner as learning
@@ -296,7 +296,7 @@ def test_agents_are_kept_in_the_tasks_own_unit() -> None:
 
 
 def test_a_run_with_its_own_unit_is_the_same_whatever_the_unit_of_rewards() -> None:
-    """Bit for bit where the units differ by a power of two; without, other actions are soon taken."""
+    """Bit for bit where the units differ by a power of two; where rewards count as they are paid, other actions are soon taken."""
     found: dict[float, list[Any]] = {0.0: [], 10.0: []}
     for largest, runs in found.items():
         for unit in (1.0, 16.0):
@@ -314,7 +314,7 @@ def test_a_run_with_its_own_unit_is_the_same_whatever_the_unit_of_rewards() -> N
             assert float(state.learner.policy.largest) in (2 * unit, 10 * unit)
             runs.append((bits(state.learner.values.online), bits(state.replay.episodes.action), bits(state.replay.priority)))
     assert found[10.0][0] == found[10.0][1]
-    assert found[0.0][0] != found[0.0][1]
+    assert found[0.0][0][1] != found[0.0][1][1]
 
 
 def test_curiosity_about_the_policys_own_agents_starts_like_one_with_values_of_its_own() -> None:
@@ -346,6 +346,21 @@ def test_other_kinds_of_curiosity_can_be_kept_apart_too() -> None:
         assert all(np.isfinite(value) for value in metrics.values())
         assert metrics["apart_loss"] > 0
         assert program.evaluate_beside(state, 0) is None
+
+
+def test_a_largest_reward_that_cannot_be_counted_in_is_refused_in_one_line() -> None:
+    for largest in (-1.0, float("nan"), float("inf"), 1e-60):
+        with pytest.raises(UserError, match=r"^policy\.largest_reward=[^\n]*0 takes rewards as they are paid[^\n]*$"):
+            Apart(largest_reward=largest)
+
+
+def test_what_is_recalled_counts_in_the_unit_of_the_values() -> None:
+    recalled = Recollection(jnp.asarray([[6.0]]), jnp.asarray([[True]]), Prospect(jnp.asarray([[4.0]]), jnp.asarray([[0.5]])))
+    smaller = recalled.per(jnp.asarray(2.0))
+    assert (float(smaller.target[0, 0]), bool(smaller.known[0, 0])) == (3.0, True)
+    assert smaller.prospect is not None
+    assert (float(smaller.prospect.value[0, 0]), float(smaller.prospect.share[0, 0])) == (2.0, 0.5)  # a share has no unit
+    assert dataclasses.replace(recalled, prospect=None).per(2.0).prospect is None
 
 
 @pytest.mark.parametrize("weights", [(), (-1.0,), (float("nan"), 1.0)])
