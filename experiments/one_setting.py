@@ -42,7 +42,7 @@ OWN_UNIT = " --policy.largest-reward 10"
 TRIED = {  # while the setting was chosen, which is the last: flags of the arms, steps, the last of the seeds from 11 on
     "choosing: p = 2": (
         "emc-apart-vdn gridworld",
-        {"judged, β to 4": JUDGED, "β to 4": EARLIER, "β 1 to 16": HIGHER, "chosen": "", "chosen, own unit": OWN_UNIT},
+        {"judged, β to 4": JUDGED, "β to 4": EARLIER, "β 1 to 16": HIGHER, "chosen": ""},
         120_000,
         15,
     ),
@@ -61,7 +61,7 @@ TRIED = {  # while the setting was chosen, which is the last: flags of the arms,
     ),
     "choosing: penalty": (
         "emc-apart-qplex penalty",
-        {"judged, β to 4": JUDGED, "β to 4": EARLIER, "β 1 to 16": HIGHER, "chosen": "", "chosen, own unit": OWN_UNIT},
+        {"judged, β to 4": JUDGED, "β to 4": EARLIER, "β 1 to 16": HIGHER, "chosen": ""},
         50_000,
         15,
     ),
