@@ -3,7 +3,7 @@
 WQMIX should be the only baseline to find the optimum, QPLEX, QMIX, MAVEN, QPLEX-Global and QPLEX-Local fail, and EMC-VDN, EMC-QMIX and
 EMC-QPLEX do well. The paper does not say how it anneals epsilon: over 50k steps, as its other small task does. Plain VDN learns this task
 when epsilon is annealed over 1M steps, a public finding, so both are here, and VDN with the prioritised replay that the released
-configuration gives to EMC alone. CW- and OW-QMIX have alpha = 0.1.
+configurations give to EMC and not to VDN. CW- and OW-QMIX have alpha = 0.1.
 """
 
 from emc.claims import Arm, Claim, Panel, Statement
@@ -13,7 +13,7 @@ EMC = ("emc-vdn", "emc-qmix", "emc-qplex")
 WEIGHTED = ("ow-qmix", "cw-qmix")
 OTHERS = ("qplex", "qmix", "maven", "qplex-global", "qplex-local")
 SHORT, LONG = "epsilon over 50k", "epsilon over 1M"
-PRIORITISED = "vdn, prioritised replay"  # which the released configuration gives to EMC alone
+PRIORITISED = "vdn, prioritised replay"  # which the released configurations give to EMC and not to VDN
 WELL = 0.75  # of the best return
 
 

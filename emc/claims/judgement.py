@@ -3,8 +3,8 @@
 A method *wins* a panel if the median over seeds of its score at the end is at least `WIN` of what the best possible play scores, and
 *fails* if it is at most `LOSS` on the task's scale: medians are what the paper shows. It takes `SEEDS` complete seeds to judge a method.
 One method is *ahead* of another if chance alone would put it as far ahead in one case of twenty at most (an exact one-sided test over the
-seeds). Where neither is ahead, few seeds do not decide, and `MANY` contradict. That one is *as good as* others, or that none is better,
-takes `FAIR` seeds, with which the contrary could have been seen.
+seeds). That is contradicted by a lead of the other, or by `MANY` seeds in whose median it is not in front; else it is open. That one is
+*as good as* others, or that none is better, takes `FAIR` seeds, with which a contrary that is plain would be seen.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Measure = Callable[[Sample], Float[np.ndarray, " seeds"]]  # larger is better
 WIN, LOSS, SEEDS, CHANCE = 0.9, 0.1, 3, 0.05
 OUTSIDE = "not part of this budget"
 FAIR = 5  # seeds of each, with which one that is clearly better would be seen to be
-MANY = 6  # seeds of each, from which on no difference seen is taken as none
+MANY = 6  # seeds of each, whose medians contradict that one is in front
 
 
 def wins(panel: str, *arms: str, bar: float | None = None) -> Judge:
@@ -92,7 +92,7 @@ def ahead(panel: str, ours: str, *theirs: str, measure: Measure = at_the_end) ->
                     return Verdict(VerdictKind.UNKNOWN, ((panel, f"{name}: {len(found[-1])} of {len(sample.complete)} seeds have maps"),))
             mine, yours = found
             forth, back = chance_of(mine, yours), chance_of(yours, mine)
-            decided = back <= CHANCE or min(len(mine), len(yours)) >= MANY
+            decided = back <= CHANCE or (min(len(mine), len(yours)) >= MANY and not np.median(mine) > np.median(yours))
             kind = VerdictKind.HOLDS if forth <= CHANCE else VerdictKind.FAILS if decided else VerdictKind.UNKNOWN
             first, second = (f"{name} {_middle(values, measure)}" for name, values in ((ours, mine), (other, yours)))
             return Verdict(kind, ((panel, f"{first}, {second} (medians of {len(mine)} and {len(yours)}), by chance {forth:.2g}"),))

@@ -23,10 +23,15 @@ test fails when page and data disagree. `results/sources.txt` has the command of
 commits. Each section below is a claim that `emc reproduce` runs; *small* and *paper* are its budgets. A score is the mean of a seed's
 last five tests at the end of the budget, and tables show its median over seeds with the quartiles. A method wins where the median is at
 least nine tenths of what the best possible play scores (0.9 on a scale where 1 is the best there is; where actions slip in three cases of
-ten or in half of them that play wins 99.8 and 93.0 %, and only [slip](#slip), which keeps the paper's scale, states its own bars); it
-takes three seeds to say so. One is ahead of another if chance alone would put it as far ahead in one case of twenty at most. Where
-neither is ahead, fewer than six seeds of each leave it open, and with six or more it *does not hold* that one is: no difference was seen,
-which is not to say that there is none. That a method is as good as others, or that none is better, takes five seeds of each.
+ten or in half of them that play wins 99.8 and 93.0 %), and fails where it is at most 0.1; it takes three seeds to say so. A few statements
+have bars of their own, as "does well" on predator-prey, three quarters of the best; they stand beside the numbers. A median says nothing of
+seeds on the other side of it, and a verdict holds for the length that stands beside it: who fails by 200k steps may win by 505k.
+
+One is ahead of another if chance alone would put it as far ahead in one case of twenty at most (an exact one-sided test). That is
+contradicted by a lead of the other, or by medians of six seeds or more in which it is not in front; else it is open. That a method is as
+good as others, or that none is better, takes five seeds of each, and says that nothing else was seen: a rival that always wins is told
+from one that wins three times in five in one case of ten only, from one that wins two times in five in one of three. Nothing is corrected
+for the number of statements: of twenty that compare what does not differ one comes out by chance.
 
 *At nine tenths* are the seeds that end at nine tenths of the best possible play. *Three tests in a row there from* is when a seed first
 was at them for three tests; a later one may fall short again. *Half of the seeds by* is the time by which half of the complete seeds were
@@ -37,7 +42,7 @@ Older runs lack it, and the bonus apart tests its φ anyway.
 
 *Put together*: the IQM is the mean of the middle half of all scores of all tasks; beside it stands the probability that a run of the
 first method is better than one of the other on a task chosen at random, a tie being half. Intervals hold 95 % of stratified bootstrap
-samples, which draw each task's seeds again, but not the tasks."""
+samples, which draw each task's seeds again, but not the tasks; where all seeds score alike they have no width, which is no certainty."""
 SIGNS = {VerdictKind.HOLDS: "✔ holds", VerdictKind.FAILS: "✘ does not hold", VerdictKind.UNKNOWN: "? unknown"}
 
 
@@ -67,7 +72,7 @@ def _counted(judged: Sequence[Judged], what: str) -> str:
 def _table(judged: Sequence[Judged]) -> str:
     """A line for each that was judged, and for each claim one about those that are open."""
     rows = [
-        f"| {SIGNS[kind]} | [{claim.name}](#{claim.name}) | {statement.text} |"
+        f"| {SIGNS[kind]} | [{claim.name}](#{claim.name}) | {statement.text} | {_decides(verdict)} |"
         for kind in (VerdictKind.HOLDS, VerdictKind.FAILS)
         for claim, statement, verdict in judged
         if verdict.kind is kind
@@ -76,15 +81,21 @@ def _table(judged: Sequence[Judged]) -> str:
     for claim, _, verdict in judged:
         if verdict.kind is VerdictKind.UNKNOWN:
             open_ones.setdefault(claim.name, []).append(verdict)
-    rows += [f"| {SIGNS[VerdictKind.UNKNOWN]} | [{name}](#{name}) | {_unknown(verdicts)} |" for name, verdicts in open_ones.items()]
-    return "\n".join(["| verdict | claim | statement |", "|---|---|---|", *rows])
+    rows += [f"| {SIGNS[VerdictKind.UNKNOWN]} | [{name}](#{name}) | {_unknown(verdicts)} | |" for name, verdicts in open_ones.items()]
+    return "\n".join(["| verdict | claim | statement | what decides it |", "|---|---|---|---|", *rows])
+
+
+def _decides(verdict: Verdict) -> str:
+    """The first of the facts, and how many more there are."""
+    (_, first), *more = dict.fromkeys(verdict.facts)
+    return first + (f"; {len(more)} more below" if more else "")
 
 
 def _unknown(verdicts: list[Verdict]) -> str:
     """How many are open, and why."""
     waiting = sum(not_asked(verdict) for verdict in verdicts)
     reasons = [f"{waiting} wait for the paper's budget"] if waiting else []
-    reasons += [f"{len(verdicts) - waiting} for more runs of this one"] if len(verdicts) > waiting else []
+    reasons += [f"{len(verdicts) - waiting} left open by this one"] if len(verdicts) > waiting else []
     return f"{len(verdicts)} more: {', '.join(reasons)}"
 
 

@@ -39,14 +39,14 @@ def section(evidence: Evidence) -> Iterator[str]:
         yield "Not part of this budget:\n\n" + "\n".join(f"* {text}" for text in waiting)
     if not any(sample.curves for sample in evidence):
         return
+    reading = ROOT / "experiments" / f"{claim.name.replace('-', '_')}.md"
+    if reading.exists():
+        yield reading.read_text().rstrip()
     for name in figures_of(evidence):
         yield f"![{claim.title}: {name}](figures/{claim.name}-{name}.png)"
     yield from _folded("Numbers behind the verdicts", "\n".join(_facts(judged)))
     yield "\n".join(_scores(evidence))
     yield from _together(evidence)
-    reading = ROOT / "experiments" / f"{claim.name.replace('-', '_')}.md"
-    if reading.exists():
-        yield reading.read_text().rstrip()
 
 
 def _folded(title: str, content: str) -> Iterator[str]:

@@ -58,11 +58,12 @@ def two_step_game(found: dict[str, Any]) -> list[str]:
 
 
 def scripted(found: dict[str, Any]) -> list[str]:
-    """Win rates of players that learn nothing."""
+    """Win rates of players that learn nothing, of every formation that a battle may begin in."""
     scripts = list(next(iter(found["maps"].values())))
     lines = [f"| map | {' | '.join(scripts)} |", "|---|" + "---|" * len(scripts)]
     for name, rows in found["maps"].items():
-        rates = [f"{rows[script]['wins'] / found['episodes']:.0%}" for script in scripts]
+        each = [[f"{wins / found['episodes']:.0%}" for wins in rows[script]["wins by formation"].values()] for script in scripts]
+        rates = [" / ".join(formations) for formations in each]
         lines.append(f"| {name} | {' | '.join(rates)} |")
     return lines
 
