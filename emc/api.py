@@ -328,7 +328,8 @@ def load(run: str | Path | Run | RunDirectory, seed: int | None = None, *, trust
     if chosen not in config.seeds:
         raise UserError(f"seed {seed} was not trained in this run; it has {', '.join(map(str, config.seeds))}")
     found, _ = restored(directory, config)
-    actors = tested(config.method, found.tree.learner)
+    learner = found.tree.learner
     if len(config.seeds) > 1:
-        actors = jax.tree.map(lambda x: x[config.seeds.index(chosen)], actors)
+        learner = jax.tree.map(lambda x: x[config.seeds.index(chosen)], learner)
+    actors = tested(config.method, learner)
     return LoadedPolicy(jax.device_put(actors), config.env, chosen, found.step, tuple(found.warnings))

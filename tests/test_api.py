@@ -17,7 +17,7 @@ import pytest
 import emc
 from emc.api import display_for
 from emc.cli import main
-from emc.curiosity import RND
+from emc.curiosity import RND, Counts
 from emc.display import LiveDisplay, PlainDisplay
 from emc.mixers import VDN
 from emc.parts import Actors
@@ -26,7 +26,9 @@ from emc.report.records import FINISHED, state_of
 from emc.runs.beginning import loop_of, with_networks
 from emc.runs.config import config_of
 from emc.runs.measurements import rows, series
+from emc.runs.restoring import restored
 from emc.runs.session import Silent
+from emc.training.learner import tested
 from tests.report.fabricate import evaluation, new_run
 from tests.twins import filled, quick
 
@@ -214,6 +216,17 @@ def test_training_starts_from_the_networks_of_another_run(tmp_path: Path, run: e
         emc.train(unit, "gridworld", runs=tmp_path, seeds=2, start_from=run, **QUICK)
     with pytest.raises(emc.UserError, match="no such directory"):
         emc.train(small(), "gridworld", runs=tmp_path, start_from=tmp_path / "nowhere", **QUICK)
+
+
+def test_agents_of_each_seed_are_loaded_and_gone_on_with_whatever_else_a_run_keeps(tmp_path: Path) -> None:
+    """A unit of rewards for each seed, and an index of counts, whose empty places have infinite keys."""
+    method = small(policy=Apart(hidden=4, largest_reward=10.0), curiosity=Counts(capacity=64))
+    run = emc.train(method, "climbing", runs=tmp_path, seeds=(3, 5), **QUICK)
+    learner = restored(run.directory, run.config)[0].tree.learner
+    for place, seed in enumerate(run.config.seeds):
+        own = jax.tree.map(lambda leaf, place=place: leaf[place], learner)
+        assert same(run.policy(seed).actors, tested(method, own))
+    assert emc.resume(run, steps=max(run.directory.steps()) + 20).finished
 
 
 def test_one_seed_serves_all_and_another_mixer_begins_anew(tmp_path: Path) -> None:

@@ -7,17 +7,19 @@ state and joint action a value q, and of the state H(s) = max(max_u [q(s, u) - c
 
     backwards through an episode, with W = r + gamma (1 - terminated) H(s') and f what (r, s') looked like, where s' is known
     n += 1; random |= n > 1 and f != the last f; if n > 1: D += 1, and SS += (W - q)^2 if f != the last f; sigma = sqrt(SS / D)
-    q = W at first; the highest W while the pair has always led to the same; then q += 4 / (3 + n) (W - q)
+    q = W at first; while the pair has always led to the same, the highest W if nothing after it was ever random, else the last;
+    then q += 4 / (3 + n) (W - q)
     the pair becomes the state's champion if its bound q - c sigma / sqrt(n) exceeds the champion's, which is renewed when it is played
 
 Without chance sigma is 0: H is at least the best return, and equal to it where episodes never cross; it is no more than the optimum where
-tasks end episodes. That holds where states tell that they are the last. A limit that is part of the task ends it in states that go on
-otherwise: ending there is no joint action, so its 0 counts with the mean alone, and H may be below a best return that is negative
-elsewhere. And it holds while there is room: a state or a pair that was evicted and comes back looks like chance. What follows a limit that
-is not part of the task counts as nothing while it is not known, so of an episode that was cut both H and the best return may exceed an
-optimum that is negative from there. With chance every q of a pair that recurs converges (Robbins-Monro steps), and H to the optimum where
-every pair recurs. The floor keeps pessimism from feeding on itself: without it a bound that enters the W of its predecessors widens their
-spread, and so all bounds.
+tasks end episodes. (Every W can be had there, so the highest counts; behind chance it would be the luckiest.) That holds where states tell
+that they are the last. A limit that is part of the task ends it in states that go on otherwise: ending there is no joint action, so its 0
+counts with the mean alone, and H may be below a best return that is negative elsewhere. And it holds while there is room: a state or a
+pair that was evicted and comes back looks like chance. What follows a limit that is not part of the task counts as nothing while it is not
+known, so of an episode that was cut both H and the best return may exceed an optimum that is negative from there. With chance every q of a
+random pair that recurs converges (Robbins-Monro steps), those of pairs that lead to it with it, and H to the optimum where every pair
+recurs. The floor keeps pessimism from feeding on itself: without it a bound that enters the W of its predecessors widens their spread, and
+so all bounds.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ class Bounds(eqx.Module):
     mean: Float[Array, "bucket way"]  # of the returns
     champion: UInt32[Array, "bucket way"]  # the joint action with the highest bound, as a number
     bound: Float[Array, "bucket way"]  # its bound
+    chancy: Bool[Array, "bucket way"]  # whether anything that was done there was ever random, or led to where something was
     action_projection: Float[Array, "N A axis"]  # joins actions to the keys of states
     pairs: index.Table  # of q
     pair_visits: Int[Array, "bucket way"]
@@ -97,6 +100,7 @@ def begin_bounds(table: index.Table, key: PRNGKeyArray, spec: EnvSpec, scale: fl
         mean=jnp.zeros(states),
         champion=jnp.full(states, UNKNOWN, jnp.uint32),
         bound=jnp.zeros(states),
+        chancy=jnp.zeros(states, bool),
         action_projection=scale * jax.random.normal(key, (spec.n_agents, spec.n_actions, axes)),
         pairs=pairs,
         pair_visits=jnp.zeros(pairs.value.shape, jnp.int32),
@@ -150,7 +154,11 @@ def write_bounds(table: index.Table, bounds: Bounds, visits: Visits, radius: flo
     """Write visits one after the other: see the top of this file."""
     # What is known of the states that limits cut episodes at, which are not written: found before anything is.
     there = index.lookup(table, visits.key, visits.ends & ~visits.wanted, radius)
-    beyond = jnp.where(there.found, table.value[there.bucket, there.way], 0.0), jnp.where(there.found, _entry(table, there), UNKNOWN)
+    beyond = (
+        jnp.where(there.found, table.value[there.bucket, there.way], 0.0),
+        jnp.where(there.found, _entry(table, there), UNKNOWN),
+        there.found & bounds.chancy[there.bucket, there.way],
+    )
     order, count = index.in_order(visits.key, visits.wanted | visits.ends)
     visits, beyond = jax.tree.map(lambda x: x[order], (visits, beyond))
     chosen = jax.nn.one_hot(visits.action, bounds.action_projection.shape[1])
@@ -158,8 +166,8 @@ def write_bounds(table: index.Table, bounds: Bounds, visits: Visits, radius: flo
     pair_keys, actions = visits.key + joined, numbered(visits.action)
     around, pairs_around = (index.neighbourhood(t, k, radius) for t, k in ((table, visits.key), (bounds.pairs, pair_keys)))
 
-    def look(i: Int[Array, ""], kept: tuple[index.Table, Bounds], carry: tuple[Array, ...]) -> tuple[Any, tuple[Array, ...]]:
-        (table, own), (later, led_to, squares, recurrences) = kept, carry
+    def look(i: Int[Array, ""], kept: tuple[index.Table, Bounds], carry: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        (table, own), ((later, led_to, chancy), squares, recurrences) = kept, carry
         v = jax.tree.map(lambda x: x[i], visits)
         due = (i < count) & v.wanted
         place = index.find(table, v.key, _at(around, i), due, radius)
@@ -175,8 +183,9 @@ def write_bounds(table: index.Table, bounds: Bounds, visits: Visits, radius: flo
         chance = (pair.found & own.pair_random[pair.bucket, pair.way]) | differs
         n = jnp.where(pair.found, own.pair_visits[pair.bucket, pair.way], 0) + 1
         squares, recurrences = squares + jnp.where(differs, (worth - q) ** 2, 0.0), recurrences + again
-        moved = jnp.where(chance, q + 4.0 / (3.0 + n) * (worth - q), jnp.maximum(q, worth))
-        q = jnp.where(pair.found, moved, worth)
+        behind = chancy & (v.goes_on > 0)
+        fixed = jnp.where(behind, worth, jnp.maximum(q, worth))
+        q = jnp.where(pair.found, jnp.where(chance, q + 4.0 / (3.0 + n) * (worth - q), fixed), worth)
         low = q - pessimism * jnp.sqrt(squares / jnp.maximum(recurrences, 1.0) / n)
 
         times, mean = _averaged(place, own.visits, own.mean, v.returned)
@@ -187,13 +196,15 @@ def write_bounds(table: index.Table, bounds: Bounds, visits: Visits, radius: flo
         champion, bound = jnp.where(wins, actions[i], champion), jnp.where(wins, low, bound)
         value = jnp.where(champion == UNKNOWN, mean, jnp.maximum(bound, mean))
 
-        of_state = (v.key, place, value), {"visits": times, "mean": mean, "champion": champion, "bound": bound}
+        chancy = (place.found & own.chancy[place.bucket, place.way]) | (acted & (chance | behind))
+
+        of_state = (v.key, place, value), {"visits": times, "mean": mean, "champion": champion, "bound": bound, "chancy": chancy}
         seen = jnp.where(looks == UNKNOWN, looked, looks)
         of_pair = (pair_keys[i], pair, q), {"pair_visits": n, "pair_led_to": seen, "pair_random": chance}
         # What the step that led here leads to.
-        worth_beyond, entry_beyond = beyond[0][i], beyond[1][i]
-        later, led_to = jnp.where(v.wanted, value, worth_beyond), jnp.where(v.wanted, _entry(table, place), entry_beyond)
-        return (of_state, of_pair), (later, led_to, squares, recurrences)
+        here = value, _entry(table, place), chancy
+        leads_to = tuple(jnp.where(v.wanted, known, cut[i]) for known, cut in zip(here, beyond, strict=True))
+        return (of_state, of_pair), (leads_to, squares, recurrences)
 
     def write(kept: tuple[index.Table, Bounds], done: Any) -> tuple[index.Table, Bounds]:
         (table, own), ((state, of_state), (pair, of_pair)) = kept, done
@@ -201,8 +212,8 @@ def write_bounds(table: index.Table, bounds: Bounds, visits: Visits, radius: flo
         columns |= {name: pair[1].put(vars(own)[name], value) for name, value in of_pair.items()}
         return index.enter(table, *state), dataclasses.replace(own, pairs=index.enter(own.pairs, *pair), **columns)
 
-    start = (jnp.zeros(()), jnp.zeros((), jnp.uint32), bounds.squares, bounds.recurrences)
-    (table, bounds), (_, _, squares, recurrences) = index.in_turn(count, look, write, (table, bounds), start)
+    start = ((jnp.zeros(()), jnp.zeros((), jnp.uint32), jnp.zeros((), bool)), bounds.squares, bounds.recurrences)
+    (table, bounds), (_, squares, recurrences) = index.in_turn(count, look, write, (table, bounds), start)
     return table, dataclasses.replace(bounds, squares=squares, recurrences=recurrences)
 
 

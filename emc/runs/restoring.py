@@ -14,11 +14,13 @@ import numpy as np
 
 from emc import files
 from emc.errors import CheckpointError, RunError, UserError
+from emc.memory.index import Table
 from emc.runs.config import RunConfig
 from emc.runs.directory import CHECKPOINTS, MANIFEST, Restored, RunDirectory, awaits_first_checkpoint
 from emc.runs.jsonl import count_lines
 from emc.runs.reading import FORMS, METRICS, end_of
 from emc.training import checkpoint
+from emc.training.learner import LearnerState
 from emc.training.loop import TrainState, shapes
 
 SNAPSHOTS = 20  # of the maps, over a whole run
@@ -91,9 +93,15 @@ def impossible(config: RunConfig, step: int, state: TrainState, progress: Progre
         yield "its maps or its seeds are not those of this run"
     elif any(seed in progress.done and own < config.budget.steps for seed, own in zip(config.seeds, steps.tolist(), strict=True)):
         yield "a seed that has not had its steps is said to be done"
-    learner = state.learner
-    for path, leaf in jax.tree_util.tree_flatten_with_path((learner.values, learner.policy, learner.curiosity))[0]:
-        if jnp.issubdtype(leaf.dtype, jnp.floating) and not np.all(np.isfinite(leaf)):
+    yield from not_finite(state.learner)
+
+
+def not_finite(learner: LearnerState) -> Iterator[str]:
+    """What of a learner's weights and values is no finite number."""
+    parts = (learner.values, learner.policy, learner.curiosity)
+    for path, leaf in jax.tree_util.tree_flatten_with_path(parts, is_leaf=lambda part: isinstance(part, Table))[0]:
+        numbers = leaf.value if isinstance(leaf, Table) else leaf  # where an index is empty it has infinite keys
+        if jnp.issubdtype(numbers.dtype, jnp.floating) and not np.all(np.isfinite(numbers)):
             yield f"a weight is not a finite number, in {jax.tree_util.keystr(path)}"
 
 

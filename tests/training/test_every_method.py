@@ -16,10 +16,11 @@ from emc.envs.gridworld import Gridworld
 from emc.memory import NoMemory
 from emc.methods import METHODS, PAPER, TUNED, Method, make_method
 from emc.policies import Maven, Rode
+from emc.runs.restoring import not_finite
 from emc.training import checkpoint
 from emc.training.loop import Budget, Program, TrainState
 from emc.training.plan import plan
-from tests.training.covering import covering, paired, parts, together
+from tests.training.covering import covering, paired, parts
 from tests.twins import begun, bits
 
 ENV = Gridworld(rows=5, columns=6, episode_limit=4)
@@ -107,6 +108,7 @@ def test_every_part_learns_and_resumes_bit_for_bit(name: str, tmp_path: Path) ->
     checkpoint.save(tmp_path / "half", half, {})
     restored = jax.tree.map(jnp.asarray, checkpoint.load(tmp_path / "half", jax.eval_shape(program.init))[0])
     assert bits(restored) == bits(half)
+    assert not list(not_finite(restored.learner))  # or no command would use it
     uninterrupted, resumed = program.advance(half, 5, 3), program.advance(restored, 5, 3)
     assert bits(resumed) == bits(uninterrupted)
     assert resumed.learner.values.updates == 7 // method.episodes_per_update + (method.episodes_per_update > 1)
@@ -128,7 +130,7 @@ def test_tuned_methods_can_be_planned_on_tasks_of_every_kind(env_name: str) -> N
 
 
 SMALL_TUNED = {name: small(name, entry.method) for name, entry in TUNED.items()}
-APART = together(dataclasses.replace(SMALL_TUNED["ow-qmix"], policy=SMALL_TUNED["emc-apart-vdn"].policy), SMALL_TUNED["emc-apart-vdn"])
+APART = dataclasses.replace(SMALL_TUNED["emc-apart-vdn"], mixer=SMALL_TUNED["ow-qmix"].mixer, loss=SMALL_TUNED["ow-qmix"].loss)
 TUNED_ONLY = covering(SMALL_TUNED | {"ow-qmix with emc-apart-vdn": APART}, {"ow-qmix with emc-apart-vdn"}, CHOSEN.values())
 
 
