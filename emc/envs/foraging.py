@@ -33,7 +33,7 @@ NONE, NORTH, SOUTH, WEST, EAST, LOAD = range(6)
 MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)], np.int32)  # row and column
 LARGEST = 100  # cells along a side: places are stored in a byte
 HIGHEST = {"max_player_level": 42, "max_food_level": 127}  # levels too: of food as many as those of three players together
-NAME = re.compile(r"(?:(\d+)s-)?(\d+)x(\d+)-(\d+)p-(\d+)f(-coop)?(-ind)?(-pen)?")
+NAME = re.compile(r"(?:Foraging-)?(?:(\d+)s-)?(\d+)x(\d+)-(\d+)p-(\d+)f(-coop)?(-ind)?(-pen)?(?:-v3)?")
 
 
 class World(eqx.Module):

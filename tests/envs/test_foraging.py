@@ -195,7 +195,8 @@ def test_names_are_the_packages() -> None:
     assert make_env("lbf/15x15-4p-5f") == Foraging(size=15, players=4, foods=5)
     assert "lbf/8x8-2p-2f-coop" in TASKS
     assert task("lbf/5x5-2p-1f").steps == TASKS["lbf/10x10-3p-3f"].steps
-    for wrong in ("lbf/8x9-2p-2f", "lbf/8x8", "lbf/Foraging-8x8-2p-2f-v3"):
+    assert make_env("lbf/Foraging-2s-9x9-3p-2f-coop-v3") == make_env("lbf/2s-9x9-3p-2f-coop")
+    for wrong in ("lbf/8x9-2p-2f", "lbf/8x8", "lbf/Foraging-8x8-2p-2f-v2"):
         with pytest.raises(UserError, match="is no name of a foraging field"):
             task(wrong)
     with pytest.raises(UserError, match="size=4 is not a whole number of at least 5"):
