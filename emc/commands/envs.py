@@ -17,5 +17,5 @@ def main(words: list[str]) -> None:
         print(f"{name:<{width}}  {entry.description}")
     for name, source in offered(ENVS).items():
         print(f"{name:<{width}}  {source}, of an installed package")
-    print("\nlbf/NAME takes any other name of level-based foraging too, such as lbf/2s-8x8-2p-2f-coop or lbf/Foraging-2s-8x8-2p-2f-coop-v3.")
+    print("\nlbf/NAME takes any name of level-based foraging, such as lbf/2s-8x8-2p-2f-coop or lbf/Foraging-2s-8x8-2p-2f-coop-v3.")
     print(f"Of other packages, where installed: {', '.join(FAMILIES)}. Your own: module:Class (emc docs your-environment).")
