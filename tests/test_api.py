@@ -28,7 +28,7 @@ from emc.runs.config import config_of
 from emc.runs.measurements import rows, series
 from emc.runs.restoring import restored
 from emc.runs.session import Silent
-from emc.training.learner import tested
+from emc.training import learner as learning
 from tests.report.fabricate import evaluation, new_run
 from tests.twins import filled, quick
 
@@ -225,7 +225,7 @@ def test_agents_of_each_seed_are_loaded_and_gone_on_with_whatever_else_a_run_kee
     learner = restored(run.directory, run.config)[0].tree.learner
     for place, seed in enumerate(run.config.seeds):
         own = jax.tree.map(lambda leaf, place=place: leaf[place], learner)
-        assert same(run.policy(seed).actors, tested(method, own))
+        assert same(run.policy(seed).actors, learning.tested(method, own))
     assert emc.resume(run, steps=max(run.directory.steps()) + 20).finished
 
 
