@@ -289,7 +289,7 @@ def test_with_chance_a_bound_converges_to_the_optimum_and_the_other_statistics_d
 def test_a_step_that_always_leads_to_a_lottery_is_worth_what_it_pays_on_average_and_not_its_luckiest_run() -> None:
     """One step to a place where 8 is won in one case of eight: half of 1, as it is discounted, and nothing to choose."""
     begins, draws, end = 0, 1, PLACES - 1
-    rng, state = np.random.default_rng(0), begin(BOUND)
+    rng, state, twin = np.random.default_rng(0), begin(BOUND), Twin()
     for _ in range(100):
         won = rng.random(32) < 1 / 8
         joints = rng.integers(ACTIONS, size=(32, 2)).tolist()
@@ -297,6 +297,8 @@ def test_a_step_that_always_leads_to_a_lottery_is_worth_what_it_pays_on_average_
             ([(begins, (a, b), 0.0), (draws, (0, 0), 8.0 * luck)], end, True) for (a, b), luck in zip(joints, won, strict=True)
         ]
         state = observe(BOUND, state, episodes(paths))
+        twin.write(paths)
+        assert remembered(state, begins) == pytest.approx(twin.bound(begins), rel=1e-3, abs=1e-3)
     assert remembered(state, draws) == pytest.approx(1.0, abs=0.15)
     assert remembered(state, begins) == pytest.approx(0.5, abs=0.1)
 
